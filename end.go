@@ -1,0 +1,86 @@
+package bailey
+
+import "fmt"
+
+// Reason says why a sandbox or a command ended.
+type Reason string
+
+// The reasons an end can have.
+const (
+	EndExit       Reason = "exit"        // the command ended by itself; ExitCode says how
+	EndSignal     Reason = "signal"      // a signal from inside or from its owner; Signal names it
+	EndTimeout    Reason = "timeout"     // it ran longer than Limits.Timeout
+	EndOOM        Reason = "oom"         // the memory limit was reached; Limit, Peak and Victim tell
+	EndDiskFull   Reason = "disk_full"   // the disk limit was reached
+	EndPids       Reason = "pids"        // the process limit was reached
+	EndOutput     Reason = "output"      // the output limit was reached
+	EndPolicy     Reason = "policy"      // policy ended it
+	EndBudget     Reason = "budget"      // a budget was spent
+	EndEvicted    Reason = "evicted"     // the host needed the room
+	EndHostLost   Reason = "host_lost"   // the process that held it died
+	EndUser       Reason = "user"        // its owner ended it
+	EndNotStarted Reason = "not_started" // the command could not be executed
+)
+
+// End is how a sandbox or a command ended. It is kept after the sandbox is
+// gone.
+type End struct {
+	Reason   Reason `json:"reason"`
+	ExitCode int    `json:"exit_code"`        // what a shell would show: the exit status, or 128 + signal
+	Signal   string `json:"signal,omitempty"` // such as SIGTERM
+	Limit    int64  `json:"limit,omitempty"`  // the limit that was reached, in its own unit
+	Peak     int64  `json:"peak,omitempty"`   // the highest use seen, in the same unit
+	Victim   string `json:"victim,omitempty"` // the process the kernel chose, when Reason is oom
+	// LimitHits names limits that were reached though the command ended by
+	// itself, such as "memory" when an allocation was refused and the program
+	// dealt with it.
+	LimitHits []string `json:"limit_hits,omitempty"`
+}
+
+// Exit codes with a meaning of their own, as docs/exit-codes of the command
+// line fixes them.
+const (
+	ExitTimeout = 124 // the command was ended by --timeout
+	ExitBailey  = 125 // Bailey could not do it
+	ExitLimit   = 137 // a limit ended it
+)
+
+// Code gives the exit code a command line reports for this end.
+func (e End) Code() int {
+	switch e.Reason {
+	case EndExit, EndSignal, EndNotStarted, EndUser:
+		return e.ExitCode
+	case EndTimeout:
+		return ExitTimeout
+	case EndHostLost:
+		return ExitBailey
+	default:
+		return ExitLimit
+	}
+}
+
+// String describes the end in a few words, for people.
+func (e End) String() string {
+	switch e.Reason {
+	case EndExit:
+		return fmt.Sprintf("exited with status %d", e.ExitCode)
+	case EndSignal:
+		return "ended by " + e.Signal
+	case EndTimeout:
+		return "ended by its timeout"
+	case EndOOM:
+		s := fmt.Sprintf("ended by its memory limit of %d bytes", e.Limit)
+		if e.Victim != "" {
+			s += " (victim " + e.Victim + ")"
+		}
+		return s
+	case EndDiskFull:
+		return fmt.Sprintf("ended by its disk limit of %d bytes", e.Limit)
+	case EndPids:
+		return fmt.Sprintf("ended by its limit of %d processes", e.Limit)
+	case EndOutput:
+		return fmt.Sprintf("ended by its output limit of %d bytes", e.Limit)
+	default:
+		return "ended: " + string(e.Reason)
+	}
+}

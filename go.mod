@@ -1,0 +1,3 @@
+module github.com/bailey-sandbox/bailey
+
+go 1.26.0
