@@ -1,0 +1,266 @@
+package folder
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	bailey "github.com/bailey-sandbox/bailey"
+)
+
+const (
+	recordName = "run.json"
+	lockName   = "lock"
+	newPrefix  = ".new-"  // a run that is being made
+	gonePrefix = ".gone-" // a run that is being removed
+)
+
+// Run is one run's folder. Its fields may be changed by the holder of its
+// lock, who then calls Save.
+type Run struct {
+	Record Record
+	// Err is why the record could not be read; Record then holds the id only.
+	Err    error
+	folder *Folder
+	dir    string
+	lock   *os.File
+}
+
+// Dir gives the absolute path of the run's folder.
+func (r *Run) Dir() string { return r.dir }
+
+// ID gives the run's id.
+func (r *Run) ID() string { return r.Record.ID }
+
+// now reads the clock that file systems stamp files with: the coarse one,
+// which lags behind time.Now by up to a tick.
+func now() time.Time {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts); err != nil {
+		return time.Now()
+	}
+	return time.Unix(ts.Unix()).UTC()
+}
+
+// Create makes a run's folder with its lock held and its record written,
+// and gives it its name only then, so that nobody ever sees half a run. It
+// sets Version, ID, State (running) and Started of rec.
+func (f *Folder) Create(rec Record) (*Run, error) {
+	const what = "create a run"
+	runs, err := f.ensure("runs")
+	if err != nil {
+		return nil, err
+	}
+	fail := func(err error) (*Run, error) {
+		return nil, bailey.Errorf(bailey.CodeStorage, what, "", "%w", err)
+	}
+	// A sweep removes unfinished runs that nobody has locked; this shared
+	// lock keeps it away between mkdir and the run's own lock.
+	gate, err := os.Open(runs)
+	if err != nil {
+		return fail(err)
+	}
+	defer gate.Close()
+	if err := retry(func() error { return unix.Flock(int(gate.Fd()), unix.LOCK_SH) }); err != nil {
+		return fail(err)
+	}
+	rec.Version, rec.State, rec.Started = RecordVersion, StateRunning, now()
+	for {
+		rec.ID = newID()
+		r := &Run{Record: rec, folder: f, dir: filepath.Join(runs, newPrefix+rec.ID)}
+		if err := os.Mkdir(r.dir, 0o700); errors.Is(err, os.ErrExist) {
+			continue
+		} else if err != nil {
+			return fail(err)
+		}
+		err := r.Lock()
+		if err == nil {
+			err = r.Save()
+		}
+		if err == nil {
+			final := filepath.Join(runs, rec.ID)
+			err = unix.Renameat2(unix.AT_FDCWD, r.dir, unix.AT_FDCWD, final, unix.RENAME_NOREPLACE)
+			if errors.Is(err, unix.EINVAL) { // a file system without the flag, such as NFS
+				err = os.Rename(r.dir, final)
+			}
+			if err == nil {
+				r.dir = final
+				return r, nil
+			}
+		}
+		os.RemoveAll(r.dir)
+		r.Close()
+		if errors.Is(err, unix.EEXIST) {
+			continue
+		}
+		return fail(err)
+	}
+}
+
+// Lock takes the run's lock: an open file description lock, which ends when
+// the last descriptor to it is closed, by whatever death. Unlike flock's, it
+// can be asked about without being taken, so a list never disturbs an owner.
+// A lock that somebody holds is an error with code busy. The record is read
+// again, since its former holder may have changed it.
+func (r *Run) Lock() error {
+	if r.lock != nil {
+		return nil
+	}
+	const what = "take the run's lock"
+	l, err := os.OpenFile(filepath.Join(r.dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return bailey.Errorf(bailey.CodeNotFound, what, "", "run %s is gone", r.ID())
+		}
+		return bailey.Errorf(bailey.CodeStorage, what, "", "%w", err)
+	}
+	lk := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(l.Fd(), unix.F_OFD_SETLK, &lk); err != nil {
+		l.Close()
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+			return bailey.Errorf(bailey.CodeBusy, what, "wait until it has ended", "run %s is in use", r.ID())
+		}
+		return bailey.Errorf(bailey.CodeStorage, what, "", "%w", err)
+	}
+	if rec, err := readRecord(r.dir); err == nil {
+		r.Record, r.Err = rec, nil
+	} else if !errors.Is(err, os.ErrNotExist) {
+		r.Err = err
+	}
+	r.lock = l
+	return nil
+}
+
+// LockFile gives the open lock file, close-on-exec, for a process that has to
+// hold the lock beside this one; nil when the lock is not held.
+func (r *Run) LockFile() *os.File { return r.lock }
+
+// Close gives up the lock. The Run can be locked again.
+func (r *Run) Close() error {
+	if r.lock == nil {
+		return nil
+	}
+	err := r.lock.Close()
+	r.lock = nil
+	return err
+}
+
+// held asks whether somebody else holds the lock, without taking it.
+func (r *Run) held() bool {
+	if r.lock != nil {
+		return true
+	}
+	l, err := os.OpenFile(filepath.Join(r.dir, lockName), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		// Without a lock file nobody can hold it; any other failure must
+		// not make a live run look dead.
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	defer l.Close()
+	lk := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(l.Fd(), unix.F_OFD_GETLK, &lk); err != nil {
+		return true
+	}
+	return lk.Type != unix.F_UNLCK
+}
+
+// State gives the run's state now: what the record says, but interrupted
+// for a run that says running while nobody holds its lock.
+func (r *Run) State() State {
+	if r.Record.State == StateRunning && r.lock == nil && !r.held() {
+		// Its owner may have ended it between our read and our question.
+		if rec, err := readRecord(r.dir); err == nil && rec.State != StateRunning {
+			r.Record = rec
+			return rec.State
+		}
+		return StateInterrupted
+	}
+	return r.Record.State
+}
+
+// Save writes the record in one step: a reader sees the old or the new one.
+// Once a run has ended it also waits for the disk. Only the lock's holder
+// may call it.
+func (r *Run) Save() error {
+	const what = "write the run's record"
+	if r.lock == nil {
+		return bailey.Errorf(bailey.CodeInternal, what, "", "the run's lock is not held")
+	}
+	if err := r.Record.validate(); err != nil {
+		return bailey.Errorf(bailey.CodeInternal, what, "", "%w", err)
+	}
+	data, err := json.MarshalIndent(&r.Record, "", "  ")
+	if err == nil {
+		err = replaceFile(filepath.Join(r.dir, recordName), append(data, '\n'), r.Record.State != StateRunning)
+	}
+	if err != nil {
+		return bailey.Errorf(bailey.CodeStorage, what, "", "%w", err)
+	}
+	return nil
+}
+
+func replaceFile(path string, data []byte, sync bool) error {
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		os.Remove(tmp)
+	}
+	return err
+}
+
+func readRecord(dir string) (Record, error) {
+	f, err := os.OpenFile(filepath.Join(dir, recordName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return Record{}, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return Record{}, err
+	}
+	if fi.Size() > maxRecord {
+		return Record{}, errors.New("the record is too large")
+	}
+	data := make([]byte, fi.Size())
+	if _, err := readFull(f, data); err != nil {
+		return Record{}, err
+	}
+	return ParseRecord(data)
+}
+
+func readFull(f *os.File, b []byte) (int, error) {
+	n := 0
+	for n < len(b) {
+		m, err := f.Read(b[n:])
+		n += m
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func retry(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
