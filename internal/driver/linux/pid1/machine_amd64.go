@@ -1,0 +1,5 @@
+//go:build linux
+
+package pid1
+
+const machine = 62 // EM_X86_64
