@@ -17,6 +17,7 @@ const (
 	CodeLimitUnavailable     Code = "limit_unavailable"     // a limit that was asked for cannot be enforced here
 	CodeWorkspaceRefused     Code = "workspace_refused"     // the workspace is too much of the machine, or cannot be shown whole
 	CodeHostRootEquivalent   Code = "host_root_equivalent"  // a mount would hand the sandbox the host
+	CodeMountRefused         Code = "mount_refused"         // a mount would show credentials or private data
 	CodeCommandNotFound      Code = "command_not_found"     // the command does not exist inside the sandbox
 	CodeCommandNotExecutable Code = "command_not_executable"
 	CodeImageInvalid         Code = "image_invalid" // a root file system could not be read
