@@ -31,6 +31,8 @@ type End struct {
 	Limit    int64  `json:"limit,omitempty"`  // the limit that was reached, in its own unit
 	Peak     int64  `json:"peak,omitempty"`   // the highest use seen, in the same unit
 	Victim   string `json:"victim,omitempty"` // the process the kernel chose, when Reason is oom
+	// Detail says more in words, such as why a command could not be started.
+	Detail string `json:"detail,omitempty"`
 	// LimitHits names limits that were reached though the command ended by
 	// itself, such as "memory" when an allocation was refused and the program
 	// dealt with it.

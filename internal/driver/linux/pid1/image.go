@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"unsafe"
@@ -59,44 +60,48 @@ func elf(code []byte) []byte {
 		w([]uint64{0, addr, addr, size, size, align})
 	}
 	size := uint64(headers + len(code))
-	segment(1, 5, base, size, page) // PT_LOAD, read and execute
+	segment(1, 5, base, size, page)  // PT_LOAD, read and execute
 	segment(0x6474e551, 6, 0, 0, 16) // PT_GNU_STACK, read and write
 	b.Write(code)
 	return b.Bytes()
 }
 
-// Open gives a descriptor of the program in a sealed memfd, close-on-exec, for
-// execveat. The descriptor is made once for this process and stays open: every
-// sandbox uses the same. It is executable for all and readable for none but
-// root, which makes the kernel treat the process as undumpable from its first
-// instruction on wherever root outside is not root inside.
+// Open gives a descriptor of the program for execveat. It is made once for this
+// process and stays open: every sandbox uses the same.
 var Open = sync.OnceValues(func() (int, error) {
-	fd, err := unix.MemfdCreate("bailey-pid1", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
+	return Seal("bailey-pid1", func(w io.Writer) error {
+		_, err := w.Write(Image())
+		return err
+	})
+})
+
+// Seal gives a descriptor, close-on-exec, of a program in a memfd that nobody
+// can change any more. It is executable for all and readable for none but root,
+// which makes the kernel treat the process as undumpable from its first
+// instruction on wherever root outside is not root inside.
+func Seal(name string, fill func(io.Writer) error) (int, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
 	if err == unix.EINVAL { // before Linux 6.3 a memfd was always executable
-		fd, err = unix.MemfdCreate("bailey-pid1", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	}
 	if err != nil {
 		return -1, fmt.Errorf("memfd_create: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "bailey-pid1")
-	if _, err := f.Write(Image()); err != nil {
-		f.Close()
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	if err := fill(f); err != nil {
 		return -1, err
 	}
 	if err := unix.Fchmod(fd, 0o111); err != nil {
-		f.Close()
 		return -1, err
 	}
 	seals := unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		f.Close()
 		return -1, err
 	}
-	// The number must outlive f, whose finalizer would close it.
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64)
-	f.Close()
-	return dup, err
-})
+	// The number must outlive f, and be none that a child puts in place.
+	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64)
+}
 
 // Argv builds pid 1's own argument list: the paths to try, then the command.
 func Argv(candidates, command []string) []string {

@@ -60,6 +60,10 @@ func Uint(v uintptr) Arg { return Arg{value: v} }
 // From is an argument that is the result of an earlier step.
 func From(s Slot) Arg { return Arg{slot: s.value} }
 
+// Word is an argument whose value is read from memory when the step runs:
+// where an earlier step stored a result with StoreAt.
+func Word(p *uint64) Arg { return Arg{slot: (*uintptr)(unsafe.Pointer(p))} }
+
 // Str is a pointer to a NUL-terminated copy of v. A v with a NUL inside would
 // name something else than its caller checked, so it is a panic: callers
 // validate names first.

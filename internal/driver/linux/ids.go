@@ -1,0 +1,264 @@
+package linux
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/driver/linux/spawn"
+)
+
+// Ids of sandboxes started by root come from 1879048192 to 2147352575: systemd's table of
+// uid ranges (docs/UIDS-GIDS.md there) marks what lies above its container
+// range and below the foreign range as unused, and the default of useradd ends far below.
+const (
+	idsPerSandbox = 65536
+	firstRange    = 1879048192
+	rangeCount    = (2147352576 - firstRange) / idsPerSandbox
+)
+
+// idRange is a range of host ids that belongs to one living sandbox.
+type idRange struct {
+	base int
+	lock *os.File
+}
+
+// takeRange reserves a range nobody uses: not another sandbox of this data
+// folder, whose lock would be held, and not an entry of /etc/subuid or
+// /etc/subgid. hint spreads the search so that it is short.
+func takeRange(dir string, hint int) (*idRange, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	taken := append(subordinate("/etc/subuid"), subordinate("/etc/subgid")...)
+	for i := range rangeCount {
+		n := (hint + i) % rangeCount
+		base := firstRange + n*idsPerSandbox
+		if overlaps(taken, base) {
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(n)), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			return &idRange{base, f}, nil
+		}
+		f.Close()
+	}
+	return nil, bailey.Errorf(bailey.CodeSetupFailed, "give the sandbox ids of its own",
+		"end some sandboxes", "all %d ranges of ids are in use", rangeCount)
+}
+
+// release gives the range back. The file stays: removing it would race with
+// another process that has just opened it.
+func (r *idRange) release() { r.lock.Close() }
+
+type span struct{ start, count int }
+
+// subordinate reads the ranges of a subuid(5) file. A line that is not of its
+// form is what the tools of shadow-utils pass over, too.
+func subordinate(path string) []span {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var spans []span
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		fields := strings.Split(sc.Text(), ":")
+		if len(fields) != 3 {
+			continue
+		}
+		start, err1 := strconv.Atoi(fields[1])
+		count, err2 := strconv.Atoi(fields[2])
+		if err1 == nil && err2 == nil {
+			spans = append(spans, span{start, count})
+		}
+	}
+	return spans
+}
+
+func overlaps(spans []span, base int) bool {
+	for _, s := range spans {
+		if s.start < base+idsPerSandbox && base < s.start+s.count {
+			return true
+		}
+	}
+	return false
+}
+
+// idMap is the text of a uid_map or gid_map file.
+type idMap []mapping
+
+type mapping struct{ from, to, count int }
+
+func (m idMap) String() string {
+	var b strings.Builder
+	for _, e := range m {
+		fmt.Fprintf(&b, "%d %d %d\n", e.from, e.to, e.count)
+	}
+	return b.String()
+}
+
+// rangeMap maps 0 to 65535 to the range, with inside and host exchanged: a
+// file of host on disk belongs to inside in the sandbox, and the other way
+// round. With both equal it is the plain map of the range.
+func rangeMap(base, inside, host int) idMap {
+	if inside == host {
+		return idMap{{0, base, idsPerSandbox}}
+	}
+	var m idMap
+	at := 0
+	for _, cut := range sorted(inside, host) {
+		if cut >= idsPerSandbox {
+			break
+		}
+		if cut > at {
+			m = append(m, mapping{at, base + at, cut - at})
+		}
+		at = cut + 1
+	}
+	if at < idsPerSandbox {
+		m = append(m, mapping{at, base + at, idsPerSandbox - at})
+	}
+	m = append(m, mapping{host, base + inside, 1})
+	if host < idsPerSandbox {
+		m = append(m, mapping{inside, base + host, 1})
+	}
+	return m
+}
+
+func sorted(a, b int) [2]int {
+	if a > b {
+		a, b = b, a
+	}
+	return [2]int{a, b}
+}
+
+// makeUserNS makes a user namespace with the given maps and returns a
+// descriptor of it. Only root can write such maps.
+func makeUserNS(uids, gids idMap) (*os.File, error) {
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		return nil, err
+	}
+	// The child's only task is to be in the namespace until it has a
+	// descriptor. It has copies of both ends, so it closes the one whose
+	// closing it waits for.
+	s := &spawn.Script{}
+	s.Do("close", unix.SYS_CLOSE, spawn.Int(pipe[1]))
+	s.Do("wait", unix.SYS_READ, spawn.Int(pipe[0]), s.Bytes(make([]byte, 1)), spawn.Int(1))
+	p, err := s.Start(spawn.Options{Flags: unix.CLONE_NEWUSER, Cgroup: -1, NoWait: true})
+	unix.Close(pipe[0])
+	if err != nil {
+		unix.Close(pipe[1])
+		return nil, err
+	}
+	defer func() {
+		unix.Close(pipe[1])
+		p.Reap()
+		runtime.KeepAlive(s)
+	}()
+	proc := "/proc/" + strconv.Itoa(p.Pid)
+	if err := writeFile(proc+"/uid_map", uids.String()); err != nil {
+		return nil, err
+	}
+	if err := writeFile(proc+"/gid_map", gids.String()); err != nil {
+		return nil, err
+	}
+	return os.Open(proc + "/ns/user")
+}
+
+// writeFile writes a file of /proc in one call and creates nothing.
+func writeFile(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(text)
+	return err
+}
+
+// identity holds the ids of one sandbox.
+type identity struct {
+	user driver.User
+	// As root: the sandbox's user namespace, and the one that maps host-owned
+	// files to the sandbox's user (the same unless their ids differ).
+	ids    *idRange
+	ns     *os.File
+	hostNS *os.File
+	// As an ordinary user: the maps that the child writes for itself.
+	uidMap, gidMap string
+}
+
+// rooted says that the sandbox is started by root and has a range of its own.
+func (id *identity) rooted() bool { return id.ids != nil }
+
+// kuid is the host id of the sandbox's user.
+func (id *identity) kuid() int {
+	if id.rooted() {
+		return id.ids.base + id.user.UID
+	}
+	return os.Geteuid()
+}
+
+func (id *identity) kgid() int {
+	if id.rooted() {
+		return id.ids.base + id.user.GID
+	}
+	return os.Getegid()
+}
+
+func (id *identity) close() {
+	if id.hostNS != nil && id.hostNS != id.ns {
+		id.hostNS.Close()
+	}
+	if id.ns != nil {
+		id.ns.Close()
+	}
+	if id.ids != nil {
+		id.ids.release()
+	}
+}
+
+// newIdentity prepares the ids of a sandbox.
+func (d *Driver) newIdentity(u driver.User) (*identity, error) {
+	if os.Geteuid() != 0 {
+		return &identity{user: u,
+			uidMap: idMap{{u.UID, os.Geteuid(), 1}}.String(),
+			gidMap: idMap{{u.GID, os.Getegid(), 1}}.String()}, nil
+	}
+	if u.UID < 0 || u.UID >= idsPerSandbox || u.GID < 0 || u.GID >= idsPerSandbox {
+		return nil, bailey.Errorf(bailey.CodeUsage, "run as user "+strconv.Itoa(u.UID), "choose an id below 65536",
+			"a sandbox has the ids 0 to 65535")
+	}
+	ids, err := takeRange(filepath.Join(d.opt.State, "ids"), os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	id := &identity{user: u, ids: ids}
+	if id.ns, err = makeUserNS(rangeMap(ids.base, 0, 0), rangeMap(ids.base, 0, 0)); err != nil {
+		id.close()
+		return nil, fmt.Errorf("make a user namespace: %w", err)
+	}
+	id.hostNS = id.ns
+	if u.UID != u.HostUID || u.GID != u.HostGID {
+		id.hostNS, err = makeUserNS(rangeMap(ids.base, u.UID, u.HostUID), rangeMap(ids.base, u.GID, u.HostGID))
+		if err != nil {
+			id.hostNS = nil
+			id.close()
+			return nil, fmt.Errorf("make a user namespace: %w", err)
+		}
+	}
+	return id, nil
+}

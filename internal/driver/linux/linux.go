@@ -1,0 +1,47 @@
+package linux
+
+import (
+	"sync"
+
+	"github.com/bailey-sandbox/bailey/internal/driver"
+)
+
+// Options configure a Driver.
+type Options struct {
+	// State is a folder of BAILEY_HOME for what the driver keeps between
+	// sandboxes: locks of id ranges.
+	State string
+	// Omit leaves out protections, for the control runs of the escape suite.
+	Omit []Protection
+	// Trace, when given, is called in the parent before each of its steps, and
+	// StopAt names a step of the child at which the child stops itself. Both are for the
+	// fault suite.
+	Trace  func(step string)
+	StopAt string
+}
+
+// Driver builds sandboxes of the process and container levels.
+type Driver struct {
+	opt  Options
+	omit map[Protection]bool
+
+	cgroups sync.Once
+	host    cgroupHost
+}
+
+var _ driver.Driver = (*Driver)(nil)
+
+// New makes a driver. It looks at nothing until it is asked to.
+func New(opt Options) *Driver {
+	d := &Driver{opt: opt, omit: make(map[Protection]bool, len(opt.Omit))}
+	for _, p := range opt.Omit {
+		d.omit[p] = true
+	}
+	return d
+}
+
+func (d *Driver) trace(step string) {
+	if d.opt.Trace != nil {
+		d.opt.Trace(step)
+	}
+}

@@ -1,0 +1,162 @@
+package linux
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/driver/linux/spawn"
+)
+
+// attachPoint is where the new root is attached before it becomes the root: a
+// folder that every host has, and that nothing is taken from afterwards.
+const attachPoint = "/proc"
+
+// mounts holds the detached mounts that a root is built from.
+type mounts struct {
+	root   spawn.Slot
+	places []spawn.Slot // by index in Root.Places; only for kinds that are mounts
+	proc   spawn.Slot
+	null   spawn.Slot
+}
+
+// collect takes what the sandbox may see of the host as detached mounts, while
+// the host's paths can still be reached.
+func (b *builder) collect(r driver.Root) *mounts {
+	m := &mounts{places: make([]spawn.Slot, len(r.Places))}
+	for i, p := range r.Places {
+		switch p.Kind {
+		case driver.Bind, driver.Scratch:
+			m.places[i] = b.hostMount(p)
+		case driver.CoW:
+			m.places[i] = b.overlay(p.Target, *p.Overlay)
+		}
+	}
+	if r.Base != nil {
+		m.root = b.overlay("/", *r.Base)
+	} else {
+		// Room for the links, generated files and mount points, and no more.
+		m.root = b.newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode=0755", "size=4m", "nr_inodes=8k")
+	}
+	return m
+}
+
+// hostMount takes a folder or file of the host.
+func (b *builder) hostMount(p driver.Place) spawn.Slot {
+	fd := b.clone(p.Source, b.openHost(p.Source), true)
+	attr := unix.MountAttr{Attr_set: b.calm(p.ReadOnly), Propagation: unix.MS_PRIVATE}
+	b.attr(p.Source, fd, true, attr)
+	b.mapIDs(p.Source, fd, true, p.HostIDs, p.Kind != driver.Scratch && p.ReadOnly)
+	return fd
+}
+
+// mapIDs makes files of the host's ids belong to the sandbox's. Without it
+// they belong to nobody inside, which is good enough for what is only read
+// and not at all for what is written.
+func (b *builder) mapIDs(what string, fd spawn.Slot, recursive, hostIDs, courtesy bool) {
+	if !b.id.rooted() || b.omit[NoUserNS] {
+		return
+	}
+	ns := b.id.ns
+	if hostIDs {
+		ns = b.id.hostNS
+	}
+	st := b.attr(what+" (ids)", fd, recursive, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())})
+	if courtesy {
+		st.IgnoreAll()
+	}
+}
+
+// overlay makes a writable view over read-only folders.
+func (b *builder) overlay(what string, o driver.Overlay) spawn.Slot {
+	lower := make([]string, len(o.Lower))
+	for i, path := range o.Lower {
+		fd := b.clone(path, b.openHost(path), false)
+		b.mapIDs(path, fd, false, o.HostIDs, false)
+		lower[len(lower)-1-i] = b.fixed(fd) // overlayfs wants the highest first
+	}
+	layer := b.clone(o.Layer, b.openHost(o.Layer), false)
+	b.mapIDs(o.Layer, layer, false, o.HostIDs, false)
+	at := b.fixed(layer)
+
+	var options []string
+	// A value may have 255 bytes. Kernels before 6.5 know no other way to give
+	// lower folders than one string of them all.
+	if all := strings.Join(lower, ":"); len(all) < 256 {
+		options = append(options, "lowerdir="+all)
+	} else {
+		for _, l := range lower {
+			options = append(options, "lowerdir+="+l)
+		}
+	}
+	// The layer must make sense on its own: no redirects, no files without data.
+	// volatile: what matters is what reaches BAILEY_HOME when the run is over,
+	// not what survives a power cut in the middle of it.
+	options = append(options, "upperdir="+at+"/upper", "workdir="+at+"/work",
+		"redirect_dir=off", "metacopy=off", "index=off", "volatile")
+	if !b.id.rooted() {
+		options = append(options, "userxattr")
+	}
+	return b.newFS("overlay", b.calm(false), options...)
+}
+
+// assemble attaches the collected mounts and makes the rest.
+func (b *builder) assemble(r driver.Root, m *mounts) {
+	var on owner
+	if r.Base != nil {
+		on = insideRoot
+	}
+	b.Do("attach the new root", unix.SYS_MOVE_MOUNT, spawn.From(m.root), b.Str(""), noFD, b.Str(attachPoint), spawn.Int(unix.MOVE_MOUNT_F_EMPTY_PATH))
+	b.dirs["/"] = ground{m.root, on, r.Base != nil}
+	b.kernelFiles(m)
+	for i, p := range r.Places {
+		o := on
+		if p.Owned {
+			o = insideUser
+		}
+		switch p.Kind {
+		case driver.Dir:
+			g := b.dir(p.Target)
+			if p.Mode.Perm() != 0o755 || p.Owned && o != g.owner {
+				b.give(p, g, o)
+			}
+		case driver.File:
+			b.write(p.Target, p.Content, uint32(p.Mode.Perm()), o)
+		case driver.Symlink:
+			b.symlink(p.Target, p.Source, o)
+		case driver.Bind, driver.CoW, driver.Scratch:
+			isDir := p.IsDir || p.Kind != driver.Bind
+			b.attach(m.places[i], p.Target, isDir, insideUser)
+		case driver.Mask:
+			b.mask(p.Target, p.IsDir, m)
+		}
+	}
+	b.as(hostRoot)
+	if r.Base == nil && !b.omit[NoReadOnly] {
+		b.attr("the new root", m.root, false, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	}
+}
+
+// give sets mode and owner of a folder that was just made.
+func (b *builder) give(p driver.Place, g ground, o owner) {
+	// Through the descriptor: fchmodat on an O_PATH descriptor needs Linux 6.6,
+	// opening it again does not.
+	fd := b.Do("open "+p.Target, unix.SYS_OPENAT, spawn.From(g.fd), b.Str("."), spawn.Int(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC), zero).Result()
+	if o == insideUser && b.id.rooted() {
+		b.as(hostRoot)
+		b.Do("give "+p.Target, unix.SYS_FCHOWN, spawn.From(fd), spawn.Int(b.id.kuid()), spawn.Int(b.id.kgid()))
+		g.owner = insideUser
+		b.dirs[p.Target] = g
+	}
+	b.Do("mode of "+p.Target, unix.SYS_FCHMOD, spawn.From(fd), spawn.Int(int(p.Mode.Perm())|int(modeBits(p))))
+	b.Do("close "+p.Target, unix.SYS_CLOSE, spawn.From(fd))
+}
+
+// enter makes the new root the root and lets go of the old one.
+func (b *builder) enter(m *mounts) {
+	b.Do("enter the new root", unix.SYS_FCHDIR, spawn.From(m.root))
+	b.Do("pivot_root", unix.SYS_PIVOT_ROOT, b.Str("."), b.Str("."))
+	b.Do("leave the host's root", unix.SYS_UMOUNT2, b.Str("."), spawn.Int(unix.MNT_DETACH))
+	b.Do("chdir /", unix.SYS_CHDIR, b.Str("/"))
+}
