@@ -3,9 +3,11 @@ module github.com/bailey-sandbox/bailey
 go 1.26.0
 
 require (
+	github.com/aymanbagabas/go-udiff v0.4.1 // indirect
 	github.com/google/go-containerregistry v0.22.1 // indirect
 	github.com/klauspost/compress v1.20.4 // indirect
 	github.com/moby/profiles/seccomp v0.3.0 // indirect
 	github.com/opencontainers/runtime-spec v1.2.1 // indirect
+	github.com/spf13/pflag v1.1.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
 )
