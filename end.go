@@ -1,6 +1,9 @@
 package bailey
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Reason says why a sandbox or a command ended.
 type Reason string
@@ -37,6 +40,14 @@ type End struct {
 	// itself, such as "memory" when an allocation was refused and the program
 	// dealt with it.
 	LimitHits []string `json:"limit_hits,omitempty"`
+	Usage     Usage    `json:"usage,omitzero"`
+}
+
+// Usage is what a sandbox used in all, as far as its host counts it.
+type Usage struct {
+	CPU        time.Duration `json:"cpu,omitempty"`         // processor time, in nanoseconds
+	MemoryPeak int64         `json:"memory_peak,omitempty"` // bytes
+	PidsPeak   int64         `json:"pids_peak,omitempty"`
 }
 
 // Exit codes with a meaning of their own, as docs/exit-codes of the command

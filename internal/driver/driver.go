@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/bailey-sandbox/bailey"
 )
@@ -43,7 +44,12 @@ type Spec struct {
 	User     User
 	Workdir  string   // inside; it must exist there
 	Env      []string // NAME=VALUE, all of it
-	Limits   bailey.Limits
+	// Limits were asked for: each is in force or Create fails with
+	// limit_unavailable. Defaults hold where Limits has none and the host can
+	// enforce them.
+	Limits, Defaults bailey.Limits
+	// Disks are folders of the host that the sandbox writes to, for the IO limit.
+	Disks []string
 	// NestedSandboxes lets programs inside make user namespaces of their own,
 	// for tools that bring a sandbox. It widens what of the kernel they reach.
 	NestedSandboxes bool
@@ -106,8 +112,8 @@ type Instance interface {
 
 // Stats is what a sandbox uses now.
 type Stats struct {
-	Memory     int64 `json:"memory"`      // bytes
-	MemoryPeak int64 `json:"memory_peak"` // bytes
-	Pids       int64 `json:"pids"`
-	CPU        int64 `json:"cpu"` // nanoseconds since start
+	Memory     int64         `json:"memory"`      // bytes
+	MemoryPeak int64         `json:"memory_peak"` // bytes
+	Pids       int64         `json:"pids"`
+	CPU        time.Duration `json:"cpu"` // processor time, in nanoseconds
 }

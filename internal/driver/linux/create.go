@@ -27,7 +27,7 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Instance,
 		return nil, setupError(err)
 	}
 	d.trace("cgroup")
-	group, err := d.newGroup(spec)
+	group, err := d.newGroup(spec, id)
 	if err != nil {
 		id.close()
 		return nil, err
@@ -84,10 +84,7 @@ func (d *Driver) start(in *instance) error {
 	defer fds.close()
 	d.trace("script")
 	b := newBuilder(in.id, d.omit)
-	enter, opts, err := in.group.enter()
-	if err != nil {
-		return setupError(err)
-	}
+	enter, opts := in.group.enter()
 	opts.Flags = d.namespaces(in.id)
 	if err := d.compose(b, in, fds, enter); err != nil {
 		return err
@@ -154,7 +151,7 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 		}
 		b.Do("set host name", unix.SYS_SETHOSTNAME, b.Str(host), spawn.Int(len(host)))
 	}
-	b.limits(spec.Limits, !in.group.bounds("pids"))
+	b.limits(in.group)
 	b.user()
 	if spec.Entry.Terminal != nil {
 		b.terminal(*spec.Entry.Terminal, fds.child)

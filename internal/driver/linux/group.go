@@ -2,22 +2,135 @@ package linux
 
 import (
 	"context"
+	"os"
+	"time"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/driver/linux/cgroup"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/spawn"
 )
 
-type cgroupHost struct{}
-
-type group struct{}
-
-func (d *Driver) newGroup(spec driver.Spec) (*group, error) { return &group{}, nil }
-func (g *group) enter() ([]int, spawn.Options, error) {
-	return nil, spawn.Options{Cgroup: -1}, nil
+// group is a sandbox's control group and the limits that are in force.
+type group struct {
+	*cgroup.Group
+	entry  cgroup.Entry
+	limits bailey.Limits // asked for or by default, and in force
+	rlimit bool          // processes are bounded by RLIMIT_NPROC
 }
-func (g *group) bounds(string) bool                                  { return false }
-func (g *group) judge(e bailey.End, l bailey.Limits) bailey.End      { return e }
-func (g *group) freeze(context.Context, bool) error                  { return nil }
-func (g *group) stats() (driver.Stats, error)                        { return driver.Stats{}, nil }
-func (g *group) remove() error                                       { return nil }
+
+// cgroupHost looks at the host's control groups once, at the first sandbox.
+func (d *Driver) cgroupHost() *cgroup.Host {
+	d.cgroups.Do(func() { d.host = cgroup.Detect("/") })
+	return d.host
+}
+
+// newGroup makes the group of a sandbox. What the owner asked for is in force
+// or an error; a default is in force where the host can do it.
+func (d *Driver) newGroup(spec driver.Spec, id *identity) (*group, error) {
+	host := d.cgroupHost()
+	want, asked := spec.Limits, spec.Limits
+	byDefault := func(have *int64, one bailey.Limits, value int64) {
+		if *have == 0 && value > 0 && host.Can(one) == nil {
+			*have = value
+		}
+	}
+	memory := spec.Defaults.Memory
+	byDefault(&want.Memory, bailey.Limits{Memory: memory}, memory)
+	byDefault(&want.Pids, bailey.Limits{Pids: spec.Defaults.Pids}, spec.Defaults.Pids)
+
+	g := &group{}
+	ask := want
+	if want.Pids == 0 || host.Can(bailey.Limits{Pids: want.Pids}) != nil {
+		// RLIMIT_NPROC counts the processes of one user in one user namespace,
+		// so it bounds a sandbox that cannot change its user.
+		single := !id.rooted() || spec.Level == bailey.IsolationProcess
+		if single && !d.omit[NoRlimits] {
+			g.rlimit, ask.Pids = true, 0
+			if want.Pids = asked.Pids; want.Pids == 0 {
+				want.Pids = spec.Defaults.Pids
+			}
+		}
+	}
+	if d.omit[NoCgroup] {
+		ask = bailey.Limits{}
+	}
+	var err error
+	if g.Group, err = cgroup.New(host, spec.ID, ask, spec.Disks...); err != nil {
+		return nil, err
+	}
+	g.limits = want
+	if g.entry, err = g.Enter(); err != nil {
+		g.remove()
+		return nil, err
+	}
+	return g, nil
+}
+
+// enter gives what the child needs to be in the group from its first instruction.
+func (g *group) enter() ([]int, spawn.Options) {
+	return g.entry.V1, spawn.Options{Cgroup: g.entry.V2}
+}
+
+// judge says what the group's counters tell about an end.
+func (g *group) judge(e bailey.End) bailey.End {
+	s := g.Stats()
+	e.Usage = bailey.Usage{CPU: s.CPU, MemoryPeak: s.MemoryPeak, PidsPeak: s.PidsPeak}
+	if s.OOMKills > 0 || e.Reason == bailey.EndOOM {
+		if e.Reason == bailey.EndSignal && e.Signal == "SIGKILL" || e.Reason == bailey.EndOOM || e.Reason == bailey.EndHostLost {
+			e = bailey.End{Reason: bailey.EndOOM, ExitCode: bailey.ExitLimit, Signal: "SIGKILL", Usage: e.Usage}
+		} else {
+			e.LimitHits = append(e.LimitHits, "memory")
+		}
+		e.Limit, e.Peak, e.Victim = g.limits.Memory, s.MemoryPeak, g.Victim()
+	}
+	if s.PidsHits > 0 {
+		e.LimitHits = append(e.LimitHits, "pids")
+		if e.Limit == 0 {
+			e.Limit, e.Peak = g.limits.Pids, s.PidsPeak
+		}
+	}
+	return e
+}
+
+func (g *group) freeze(ctx context.Context, on bool) error {
+	if on {
+		return g.Freeze(ctx)
+	}
+	return g.Thaw(ctx)
+}
+
+func (g *group) stats() driver.Stats {
+	s := g.Stats()
+	return driver.Stats{Memory: s.Memory, MemoryPeak: s.MemoryPeak, Pids: s.Pids, CPU: s.CPU}
+}
+
+// removeWithin bounds the wait for processes of an ended sandbox to leave the
+// group. Pid 1 is gone by then, and the others with it but for their last steps.
+const removeWithin = 10 * time.Second
+
+func (g *group) remove() error {
+	if g == nil || g.Group == nil {
+		return nil
+	}
+	g.entry.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
+	defer cancel()
+	return g.Remove(ctx)
+}
+
+// Sweep removes control groups of sandboxes whose owners have died. alive must
+// be sure; see cgroup.Sweep.
+func (d *Driver) Sweep(ctx context.Context, alive func(id string) bool) ([]string, error) {
+	return cgroup.Sweep(ctx, d.cgroupHost(), alive)
+}
+
+// HostMemory is the machine's memory in bytes, as the kernel gives it to
+// programs, or 0 when it cannot be known.
+func HostMemory() int64 {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	return parseMemTotal(b)
+}

@@ -95,7 +95,7 @@ func (in *instance) watch() {
 	if in.timer != nil {
 		in.timer.Stop()
 	}
-	in.end = in.group.judge(verdict(last, ws, reason, in.spec.Limits), in.spec.Limits)
+	in.end = in.group.judge(verdict(last, ws, reason, in.group.limits))
 	close(in.done)
 }
 
@@ -177,7 +177,7 @@ func verdict(last pid1.Report, ws syscall.WaitStatus, reason bailey.Reason, l ba
 func (in *instance) Pause(ctx context.Context) error  { return in.group.freeze(ctx, true) }
 func (in *instance) Resume(ctx context.Context) error { return in.group.freeze(ctx, false) }
 
-func (in *instance) Stats(context.Context) (driver.Stats, error) { return in.group.stats() }
+func (in *instance) Stats(context.Context) (driver.Stats, error) { return in.group.stats(), nil }
 
 // Destroy ends the sandbox and gives back what the driver holds for it.
 func (in *instance) Destroy(context.Context) error {

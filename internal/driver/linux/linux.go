@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/driver/linux/cgroup"
 )
 
 // Options configure a Driver.
@@ -26,7 +27,7 @@ type Driver struct {
 	omit map[Protection]bool
 
 	cgroups sync.Once
-	host    cgroupHost
+	host    *cgroup.Host
 }
 
 var _ driver.Driver = (*Driver)(nil)

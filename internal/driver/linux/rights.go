@@ -53,7 +53,7 @@ func (b *builder) user() {
 }
 
 // limits sets what setrlimit can bound.
-func (b *builder) limits(l bailey.Limits, pids bool) {
+func (b *builder) limits(g *group) {
 	if b.omit[NoRlimits] {
 		return
 	}
@@ -71,10 +71,10 @@ func (b *builder) limits(l bailey.Limits, pids bool) {
 	}
 	set("locked memory", unix.RLIMIT_MEMLOCK, 8<<20, 8<<20)
 	set("queued messages", unix.RLIMIT_MSGQUEUE, 819200, 819200)
-	if pids && l.Pids > 0 {
+	if g.rlimit && g.limits.Pids > 0 {
 		// Counted by user and user namespace (since Linux 5.14), so with a
 		// namespace of one user it is a limit of the whole sandbox.
-		set("processes", unix.RLIMIT_NPROC, uint64(l.Pids), uint64(l.Pids))
+		set("processes", unix.RLIMIT_NPROC, uint64(g.limits.Pids), uint64(g.limits.Pids))
 	}
 }
 
