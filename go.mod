@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/aymanbagabas/go-udiff v0.4.1 // indirect
+	github.com/creack/pty v1.1.24 // indirect
 	github.com/google/go-containerregistry v0.22.1 // indirect
 	github.com/klauspost/compress v1.20.4 // indirect
 	github.com/moby/profiles/seccomp v0.3.0 // indirect

@@ -148,9 +148,12 @@ func pointsBack(gitdir, dir string) bool {
 	return false
 }
 
-// coreWorktree finds core.worktree in a git config, in the form in which git
-// itself writes it; "" when there is none.
-func coreWorktree(data []byte) string {
+func coreWorktree(data []byte) string { return GitConfigValue(data, "core", "worktree") }
+
+// GitConfigValue finds the last value of a key in a git config, in the form
+// in which git itself writes it; "" when there is none. Section and key are in
+// lower case.
+func GitConfigValue(data []byte, section, name string) string {
 	in := ""
 	value := ""
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
@@ -159,7 +162,7 @@ func coreWorktree(data []byte) string {
 			in = strings.ToLower(strings.TrimSpace(strings.Trim(line, "[]")))
 			continue
 		}
-		if key, v, ok := strings.Cut(line, "="); ok && in == "core" && strings.EqualFold(strings.TrimSpace(key), "worktree") {
+		if key, v, ok := strings.Cut(line, "="); ok && in == section && strings.EqualFold(strings.TrimSpace(key), name) {
 			value = strings.TrimSpace(v)
 			if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
 				value = strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(value[1 : len(value)-1])

@@ -59,12 +59,20 @@ func (a Identity) Same(b Identity) bool {
 }
 
 // HashXattrs gives a hash of attributes that does not depend on their order;
-// 0 for none. It tells changes apart, not enemies.
+// 0 for none. What the system labels files with by itself does not count. It
+// tells changes apart, not enemies.
 func HashXattrs(list []Xattr) uint64 {
-	if len(list) == 0 {
+	var sorted []Xattr
+	for _, x := range list {
+		switch {
+		case x.Name == "security.selinux", x.Name == "security.ima", x.Name == "security.evm", strings.HasPrefix(x.Name, "trusted."):
+		default:
+			sorted = append(sorted, x)
+		}
+	}
+	if len(sorted) == 0 {
 		return 0
 	}
-	sorted := append([]Xattr(nil), list...)
 	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Name < sorted[j].Name })
 	h := fnv.New64a()
 	for _, x := range sorted {
