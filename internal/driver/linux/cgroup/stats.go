@@ -13,7 +13,7 @@ import (
 type Stats struct {
 	Memory     int64 // bytes now
 	MemoryPeak int64 // bytes at most so far
-	MemoryHits int64 // times the memory limit was reached; the kernel then makes room first
+	MemoryHits int64 // times the memory limit was reached and room had to be made; on version 1 perhaps only that it was
 	OOMs       int64 // times no room could be made; version 2 only
 	OOMKills   int64 // processes killed for that
 
@@ -42,7 +42,13 @@ func (g *Group) Stats() Stats {
 			s.MemoryHits, s.OOMs, s.OOMKills = field(events, "max"), field(events, "oom"), field(events, "oom_kill")
 		} else {
 			s.Memory, s.MemoryPeak = number(dir, "memory.usage_in_bytes"), number(dir, "memory.max_usage_in_bytes")
-			s.MemoryHits = number(dir, "memory.failcnt")
+			// With both limits equal it is the one of memory and swap together
+			// that refuses. Newer kernels (seen on 6.18) leave both counts at
+			// zero; a peak at the limit shows that it has been reached then.
+			s.MemoryHits = max(0, number(dir, "memory.failcnt")) + max(0, number(dir, "memory.memsw.failcnt"))
+			if s.MemoryHits == 0 && s.MemoryPeak >= number(dir, "memory.limit_in_bytes") {
+				s.MemoryHits = 1
+			}
 			control, _ := read(dir, "memory.oom_control")
 			s.OOMKills = field(control, "oom_kill")
 		}
