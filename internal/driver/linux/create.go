@@ -120,7 +120,12 @@ func (d *Driver) namespaces(id *identity) uint64 {
 func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup []int) error {
 	spec := in.spec
 	b.Do("umask", unix.SYS_UMASK, zero) // modes are as written here
-	if !b.id.rooted() {
+	if b.id.rooted() {
+		// Making files as somebody else must not cost the capabilities to make
+		// them. Entering the user namespace resets this.
+		const noSetuidFixup = 1 << 2
+		b.Do("keep capabilities over file owners", unix.SYS_PRCTL, spawn.Int(unix.PR_SET_SECUREBITS), spawn.Int(noSetuidFixup), zero, zero, zero)
+	} else {
 		b.mapSelf()
 	}
 	for _, fd := range enterCgroup {

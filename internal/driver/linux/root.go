@@ -98,7 +98,13 @@ func (b *builder) overlay(what string, o driver.Overlay) spawn.Slot {
 	if !b.id.rooted() {
 		options = append(options, "userxattr")
 	}
-	return b.newFS("overlay", b.calm(false), options...)
+	// The kernel makes a folder of its own in the layer, as the one who mounts,
+	// and gives a read-only view when it cannot: the host's root has no id in a
+	// layer whose ids are mapped.
+	b.as(insideRoot)
+	fs := b.newFS("overlay", b.calm(false), options...)
+	b.as(hostRoot)
+	return fs
 }
 
 // assemble attaches the collected mounts and makes the rest.

@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+
+	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/driver/linux"
+	"github.com/bailey-sandbox/bailey/internal/hostview"
+	"github.com/bailey-sandbox/bailey/internal/run"
+	"github.com/bailey-sandbox/bailey/internal/store/folder"
+	"github.com/bailey-sandbox/bailey/internal/terminal"
+)
+
+// runFlags are the flags of `bailey run`.
+type runFlags struct {
+	run.Request
+	isolation, min       bailey.Isolation
+	image, template      string
+	mounts               []string
+	user                 string
+	allow                []string
+	apply, discard, keep bool
+	verbose              bool
+	writable             []string
+}
+
+func (f *runFlags) register(inv *invocation) {
+	fs := inv.flags
+	fs.Var(isolationValue{&f.isolation}, "isolation", "how strong the boundary is: auto, process or container")
+	fs.Var(isolationValue{&f.min}, "min-isolation", "refuse anything weaker than this")
+	fs.StringVar(&f.image, "image", "", "root file system: a folder, a tar or an OCI image layout")
+	fs.StringVar(&f.template, "template", "", "root file system: `host`, made from this machine's own /usr")
+	fs.StringVar(&f.Dir, "workspace", "", "the folder to work on (this folder)")
+	fs.StringVar(&f.Workdir, "workdir", "", "where the command starts, inside (the workspace)")
+	fs.StringArrayVar(&f.mounts, "mount", nil, "show a file or folder: SRC[:DST][:ro|rw]")
+	fs.StringArrayVar(&f.SetEnv, "env", nil, "set a variable (NAME=VALUE) or pass one on (NAME)")
+	fs.StringVar(&f.user, "user", "", "who the command is inside: UID[:GID]")
+	fs.StringVar(&f.Home, "home", "", "keep HOME under this name for this project")
+	fs.Float64Var(&f.Limits.CPUs, "cpus", 0, "processors, as in 1.5")
+	fs.Var(bytesValue{&f.Limits.Memory}, "memory", "memory and swap together")
+	fs.Int64Var(&f.Limits.Pids, "pids", 0, "processes and threads at once")
+	fs.Var(bytesValue{&f.Limits.Disk}, "disk", "what may be written to its own layers")
+	fs.Var(bytesValue{&f.Limits.IO}, "io", "to and from disks per second, each way")
+	fs.Var(bytesValue{&f.Limits.Output}, "output", "stdout and stderr together")
+	fs.Var(durationValue{&f.Limits.Timeout}, "timeout", "end the command after this time")
+	fs.BoolVar(&f.apply, "apply", false, "apply the changes afterwards, without a question")
+	fs.BoolVar(&f.discard, "discard", false, "throw the changes away afterwards, without a question")
+	fs.BoolVar(&f.keep, "keep", false, "keep the changes for `bailey changes`, without a question")
+	fs.StringArrayVar(&f.writable, "writable", nil, "write straight through to the workspace; =NAME also to that file, which runs on the host")
+	fs.Lookup("writable").NoOptDefVal = "."
+	fs.BoolVar(&f.ForceCopy, "copy", false, "work on a full copy of the workspace instead of an overlay")
+	fs.BoolVar(&f.Nested, "nested-sandboxes", false, "let programs inside make namespaces of their own")
+	fs.BoolVar(&f.IUnderstand, "i-understand", false, "allow a workspace or mount that hands over much of the machine")
+	fs.StringArrayVar(&f.allow, "allow", nil, "let it reach a host by name (comes with the gate)")
+	fs.BoolVarP(&f.verbose, "verbose", "v", false, "say what was left out of its view and why")
+	fs.BoolVar(&inv.json, "json", false, "print one JSON object with output, end and changes")
+}
+
+// refuse reports flags that cannot be, or not yet, be had.
+func (f *runFlags) refuse(cmd []string) error {
+	usage := func(what, fix, format string, args ...any) error {
+		return bailey.Errorf(bailey.CodeUsage, what, fix, format, args...)
+	}
+	n := 0
+	for _, b := range []bool{f.apply, f.discard, f.keep} {
+		if b {
+			n++
+		}
+	}
+	switch {
+	case len(cmd) == 0:
+		return usage("run a command", "write it behind --, as in: bailey run -- make test", "there is none")
+	case n > 1:
+		return usage("deal with the changes", "choose one", "--apply, --discard and --keep exclude each other")
+	case len(f.writable) > 0 && n > 0:
+		return usage("deal with the changes", "leave one of them out", "with --writable changes are on the host at once")
+	case len(f.allow) > 0:
+		return bailey.Errorf(bailey.CodeNotAvailable, "allow "+f.allow[0], "run it without --allow; the sandbox has no network", "network access by name comes with the gate")
+	case f.Limits.Pids < 0 || f.Limits.CPUs < 0:
+		return usage("set limits", "leave it out for the default", "a limit below zero means nothing")
+	}
+	return nil
+}
+
+func runCommand(inv *invocation) (int, error) {
+	f := &runFlags{}
+	f.register(inv)
+	cmd, err := inv.parse()
+	if err != nil {
+		return 0, err
+	}
+	if err := f.refuse(cmd); err != nil {
+		return 0, err
+	}
+	f.Command = cmd
+	f.Writable = len(f.writable) > 0
+	for _, name := range f.writable {
+		if name != "." {
+			f.Named = append(f.Named, name)
+		}
+	}
+	f.Streams = terminal.Std()
+	if f.Level, f.LevelReason, err = run.Choose(run.Ask{Level: f.isolation, Min: f.min, Root: f.image != "" || f.template != ""}); err != nil {
+		return 0, err
+	}
+	if f.UID, f.GID, err = parseUser(f.user); err != nil {
+		return 0, err
+	}
+	h, err := newHost()
+	if err != nil {
+		return 0, err
+	}
+	wd, _ := os.Getwd()
+	for _, m := range f.mounts {
+		mount, err := hostview.ParseMount(m, wd, h.Home)
+		if err != nil {
+			return 0, err
+		}
+		f.Mounts = append(f.Mounts, mount)
+	}
+	if f.Level == bailey.IsolationContainer {
+		if f.Rootfs, err = prepareRoot(h.Folder, f.image, f.template); err != nil {
+			return 0, err
+		}
+	}
+	if inv.json {
+		f.Capture = &run.Capture{}
+	}
+	out, err := h.Do(context.Background(), f.Request)
+	if err != nil {
+		return 0, err
+	}
+	defer out.Run.Close()
+	return f.report(inv, out)
+}
+
+// parseUser reads --user: UID[:GID]. Nothing gives -1, the level's own choice.
+func parseUser(s string) (uid, gid int, err error) {
+	if s == "" {
+		return -1, -1, nil
+	}
+	u, g, both := strings.Cut(s, ":")
+	if !both {
+		g = u
+	}
+	uid, err1 := strconv.Atoi(u)
+	gid, err2 := strconv.Atoi(g)
+	if errors.Join(err1, err2) != nil || uid < 0 || gid < 0 || uid > 65535 || gid > 65535 {
+		return 0, 0, bailey.Errorf(bailey.CodeUsage, "run as "+strconv.Quote(s), "write it as UID or UID:GID", "ids are numbers from 0 to 65535")
+	}
+	return uid, gid, nil
+}
+
+// newHost gathers what a run needs to know about its caller.
+func newHost() (*run.Host, error) {
+	f, err := folder.Open()
+	if err != nil {
+		return nil, err
+	}
+	h := &run.Host{Folder: f, Env: os.Environ(), Home: os.Getenv("HOME")}
+	if u, err := user.Current(); err == nil {
+		h.User = u.Username
+		if h.Home == "" {
+			h.Home = u.HomeDir
+		}
+	}
+	h.Driver = linux.New(linux.Options{State: f.Path()})
+	return h, nil
+}

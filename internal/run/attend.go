@@ -1,0 +1,156 @@
+package run
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/terminal"
+)
+
+// drain is how long output that is still in the pipes is waited for when the
+// command has ended. Everything inside is dead by then, so nobody can add to it; it
+// only has to be taken by whoever reads.
+const drain = 10 * time.Second
+
+// attend starts the sandbox, joins it with the person's streams and waits.
+func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) error {
+	person := b.req.Streams
+	if b.req.Capture != nil {
+		closeCapture, err := b.req.Capture.open(&person)
+		if err != nil {
+			return err
+		}
+		defer closeCapture()
+	}
+	layout := person.Layout()
+	var inside terminal.Inside
+	var theirs []*os.File // ends that only the sandbox may hold
+	closeTheirs := func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+		theirs = nil
+	}
+	defer closeTheirs()
+	pipe := func() (r, w *os.File, err error) {
+		if r, w, err = os.Pipe(); err != nil {
+			err = bailey.Errorf(bailey.CodeSetupFailed, "connect the command with its input and output", "", "%w", err)
+		}
+		return r, w, err
+	}
+	var err error
+	if layout.Pty {
+		size := person.Size()
+		spec.Entry.Terminal = &driver.WindowSize{Rows: size.Rows, Cols: size.Cols}
+	} else {
+		var r, w *os.File
+		if person.In != nil {
+			if r, w, err = pipe(); err != nil {
+				return err
+			}
+			inside.In, spec.Entry.Stdio[0] = w, r
+			theirs = append(theirs, r)
+		}
+		if r, w, err = pipe(); err != nil {
+			return err
+		}
+		inside.Out, spec.Entry.Stdio[1] = r, w
+		theirs = append(theirs, w)
+	}
+	if layout.ErrPipe {
+		r, w, err := pipe()
+		if err != nil {
+			return err
+		}
+		inside.Err, spec.Entry.Stdio[2] = r, w
+		theirs = append(theirs, w)
+	}
+
+	in, err := b.host.Driver.Create(ctx, spec)
+	closeTheirs()
+	if err != nil {
+		for _, f := range []*os.File{inside.In, inside.Out, inside.Err} {
+			if f != nil {
+				f.Close()
+			}
+		}
+		return err
+	}
+	b.host.trace("running")
+	defer func() {
+		b.host.trace("destroy")
+		if err := in.Destroy(context.WithoutCancel(ctx)); err != nil {
+			out.Leftover = err
+		}
+	}()
+	inside.Pty = in.Terminal()
+	limit := b.req.Limits.Output
+	if limit == 0 {
+		limit = bailey.DefaultLimits.Output
+	}
+	signals := 0
+	var relay *terminal.Relay
+	started := make(chan struct{})
+	relay, err = terminal.Start(person, inside, terminal.Options{
+		OutputLimit: limit,
+		OnLimit:     func() { in.Kill(bailey.EndOutput) },
+		OnSignal: func(s os.Signal) {
+			// The first one is the command's to deal with, the third ends it
+			// whether it deals or not.
+			if signals++; signals > 2 {
+				in.Kill(bailey.EndUser)
+				<-started
+				relay.Abandon()
+				return
+			}
+			in.Signal(s.(syscall.Signal))
+		},
+		OnStop:     func() { in.Signal(syscall.SIGSTOP) },
+		OnContinue: func() { in.Signal(syscall.SIGCONT) },
+	})
+	close(started)
+	if err != nil {
+		return err
+	}
+	stopWatch := b.watchDisk(in, spec)
+	b.wait(ctx, in, relay)
+	stopWatch()
+	out.Result = relay.Finish(drain)
+	out.End = in.End()
+	return nil
+}
+
+// wait returns when the sandbox has ended.
+func (b *builder) wait(ctx context.Context, in driver.Instance, relay *terminal.Relay) {
+	cancelled := ctx.Done()
+	for {
+		select {
+		case <-in.Done():
+			return
+		case sig := <-in.Stopped():
+			if sig == syscall.SIGTSTP || sig == syscall.SIGTTIN || sig == syscall.SIGTTOU {
+				relay.Suspend()
+			}
+		case <-cancelled:
+			in.Kill(bailey.EndUser)
+			cancelled = nil
+		}
+	}
+}
+
+// StartError gives the error for a command that the sandbox could not
+// start, or nil.
+func StartError(command string, e bailey.End) error {
+	if e.Reason != bailey.EndNotStarted {
+		return nil
+	}
+	code, fix := bailey.CodeCommandNotExecutable, ""
+	if e.ExitCode == 127 {
+		code, fix = bailey.CodeCommandNotFound, "what is not on PATH below /usr or in a toolchain's folder does not exist inside; show it with --mount"
+	}
+	return bailey.Errorf(code, "run "+terminal.Printable(command), fix, "%s inside the sandbox", e.Detail)
+}

@@ -1,0 +1,13 @@
+package run
+
+import (
+	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/driver/linux"
+)
+
+// defaults are the limits nobody asked for, as this host can bear them.
+func defaults() bailey.Limits {
+	l := bailey.DefaultLimits
+	l.Memory = linux.HostMemory() / 4 * 3
+	return l
+}

@@ -1,0 +1,7 @@
+package run
+
+import (
+	"github.com/bailey-sandbox/bailey/internal/driver"
+)
+
+func (b *builder) watchDisk(in driver.Instance, spec driver.Spec) (stop func()) { return func() {} }

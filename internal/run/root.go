@@ -1,0 +1,262 @@
+package run
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/hostview"
+	"github.com/bailey-sandbox/bailey/internal/store/folder"
+	"github.com/bailey-sandbox/bailey/internal/workspace"
+)
+
+// The folders of a run that are gone when it is over.
+const (
+	scratchDir = "scratch" // home, tmp, and layers of what is thrown away
+)
+
+// builder turns what the sandbox may see into the driver's words. Folders that
+// it needs on the host are made below the run's folder.
+type builder struct {
+	req   Request
+	host  *Host
+	run   *folder.Run
+	plan  *workspace.Plan
+	owner owner
+	root  driver.Root
+	made  int // layers made so far
+}
+
+type owner struct{ uid, gid int }
+
+// scratch makes a folder of the run that is thrown away, owned by the
+// workspace's owner.
+func (b *builder) scratch(name string, mode os.FileMode) (string, error) {
+	dir := filepath.Join(b.run.Dir(), scratchDir, name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", storage(err)
+	}
+	if err := b.own(dir); err != nil {
+		return "", err
+	}
+	if err := os.Chmod(dir, mode); err != nil {
+		return "", storage(err)
+	}
+	return dir, nil
+}
+
+func (b *builder) own(path string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	if err := os.Lchown(path, b.owner.uid, b.owner.gid); err != nil {
+		return storage(err)
+	}
+	return nil
+}
+
+// layer makes the two folders of an overlay whose writes are thrown away. Its
+// upper folder looks like like.
+func (b *builder) layer(like string) (string, error) {
+	b.made++
+	dir, err := b.scratch("layer-"+strconv.Itoa(b.made), 0o700)
+	if err != nil {
+		return "", err
+	}
+	fi, err := os.Stat(like)
+	if err != nil {
+		return "", storage(err)
+	}
+	for _, name := range []string{"upper", "work"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			return "", storage(err)
+		}
+	}
+	upper := filepath.Join(dir, "upper")
+	if os.Geteuid() == 0 {
+		uid, gid := ownerOf(fi)
+		if err := os.Chown(upper, uid, gid); err != nil {
+			return "", storage(err)
+		}
+	}
+	if err := os.Chmod(upper, fi.Mode().Perm()|fi.Mode()&os.ModeSticky); err != nil {
+		return "", storage(err)
+	}
+	return dir, nil
+}
+
+// workspaces places the folders that are seen copy-on-write.
+func (b *builder) workspaces() []driver.Place {
+	var places []driver.Place
+	for _, r := range b.plan.Roots {
+		p := driver.Place{Target: r.Path, IsDir: true, HostIDs: true}
+		switch {
+		case b.req.Writable:
+			p.Kind, p.Source = driver.Bind, r.Path
+		case r.Mode == folder.ModeCopy:
+			p.Kind, p.Source = driver.Scratch, workspace.Tree(b.run.Dir(), r)
+		default:
+			p.Kind = driver.CoW
+			p.Overlay = &driver.Overlay{Lower: []string{r.Path}, Layer: filepath.Join(b.run.Dir(), r.Layer), HostIDs: true}
+		}
+		places = append(places, p)
+	}
+	return places
+}
+
+// processRoot is the root of the process level: the host's view.
+func (b *builder) processRoot(view hostview.View) error {
+	home, err := b.homeFolder()
+	if err != nil {
+		return err
+	}
+	tmp, err := b.scratch("tmp", 0o777|os.ModeSticky)
+	if err != nil {
+		return err
+	}
+	hasTmp := false
+	for _, e := range view.Entries {
+		p := driver.Place{Target: e.Target, Source: e.Source, Content: e.Content, Mode: e.Mode, IsDir: e.IsDir, ReadOnly: e.ReadOnly, HostIDs: true}
+		switch e.Kind {
+		case hostview.KindDir:
+			if e.Target == "/tmp" {
+				p.Kind, p.Source, p.IsDir, hasTmp = driver.Scratch, tmp, true, true
+				break
+			}
+			p.Kind, p.Owned = driver.Dir, within(e.Target, view.Home)
+		case hostview.KindFile:
+			p.Kind, p.Owned = driver.File, within(e.Target, view.Home)
+		case hostview.KindSymlink:
+			p.Kind, p.Source, p.Owned = driver.Symlink, e.Link, within(e.Target, view.Home)
+		case hostview.KindBind:
+			p.Kind = driver.Bind
+			if e.CopyOnWrite {
+				layer, err := b.layer(e.Source)
+				if err != nil {
+					return err
+				}
+				p.Kind, p.ReadOnly = driver.CoW, false
+				p.Overlay = &driver.Overlay{Lower: []string{e.Source}, Layer: layer, HostIDs: true}
+			}
+		case hostview.KindMask:
+			p.Kind = driver.Mask
+		case hostview.KindHome:
+			p.Kind, p.Source, p.IsDir = driver.Scratch, home, true
+		case hostview.KindWorkspace:
+			b.root.Places = append(b.root.Places, b.workspaces()...)
+			continue
+		}
+		b.root.Places = append(b.root.Places, p)
+	}
+	if !hasTmp {
+		// Before everything that may lie below it, such as a workspace.
+		b.root.Places = slices.Insert(b.root.Places, 0, driver.Place{Kind: driver.Scratch, Target: "/tmp", Source: tmp, IsDir: true, HostIDs: true})
+	}
+	return nil
+}
+
+// homeFolder gives the folder that becomes HOME.
+func (b *builder) homeFolder() (string, error) {
+	if b.req.Home == "" {
+		return b.scratch("home", 0o700)
+	}
+	dir, err := b.host.Folder.Home(b.plan.Dir, b.req.Home)
+	if err != nil {
+		return "", err
+	}
+	return dir, b.own(dir)
+}
+
+// containerRoot is a root file system of its own.
+func (b *builder) containerRoot() error {
+	r := b.req.Rootfs
+	layer, err := b.layer(r.Layers[len(r.Layers)-1])
+	if err != nil {
+		return err
+	}
+	b.root.Base = &driver.Overlay{Lower: r.Layers, Layer: layer, HostIDs: false}
+	for _, bind := range r.Binds {
+		layer, err := b.layer(bind.Source)
+		if err != nil {
+			return err
+		}
+		b.root.Places = append(b.root.Places, driver.Place{Kind: driver.CoW, Target: bind.Target,
+			Overlay: &driver.Overlay{Lower: []string{bind.Source}, Layer: layer}})
+	}
+	b.root.Places = append(b.root.Places,
+		driver.Place{Kind: driver.File, Target: "/etc/hostname", Content: []byte(b.run.ID() + "\n"), Mode: 0o644},
+		driver.Place{Kind: driver.File, Target: "/etc/hosts", Content: []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t" + b.run.ID() + "\n"), Mode: 0o644},
+		driver.Place{Kind: driver.File, Target: "/etc/resolv.conf", Content: nil, Mode: 0o644},
+	)
+	if b.req.Home != "" {
+		home, err := b.homeFolder()
+		if err != nil {
+			return err
+		}
+		b.root.Places = append(b.root.Places, driver.Place{Kind: driver.Scratch, Target: "/root", Source: home, IsDir: true, HostIDs: true})
+	}
+	for _, m := range b.req.Mounts {
+		fi, err := os.Stat(m.Source)
+		if err != nil {
+			return bailey.Errorf(bailey.CodeNotFound, "mount "+m.Source, "", "%w", err)
+		}
+		source, err := filepath.EvalSymlinks(m.Source)
+		if err != nil {
+			return bailey.Errorf(bailey.CodeNotFound, "mount "+m.Source, "", "%w", err)
+		}
+		b.root.Places = append(b.root.Places, driver.Place{Kind: driver.Bind, Target: path.Clean(m.Target), Source: source,
+			IsDir: fi.IsDir(), ReadOnly: !m.Writable, HostIDs: true})
+	}
+	b.root.Places = append(b.root.Places, b.workspaces()...)
+	return nil
+}
+
+// containerEnv is the environment of a container: the image's, what a terminal
+// needs of the caller's, and what was asked for.
+func (b *builder) containerEnv() []string {
+	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "BAILEY": "1", "TMPDIR": "/tmp"}
+	caller := map[string]string{}
+	for _, e := range b.host.Env {
+		if name, value, ok := strings.Cut(e, "="); ok {
+			caller[name] = value
+		}
+	}
+	for _, name := range []string{"TERM", "COLORTERM", "LANG", "TZ", "NO_COLOR"} {
+		if v, ok := caller[name]; ok {
+			env[name] = v
+		}
+	}
+	for _, e := range b.req.Rootfs.Config.Env {
+		if name, value, ok := strings.Cut(e, "="); ok {
+			env[name] = value
+		}
+	}
+	for _, e := range b.req.SetEnv {
+		name, value, ok := strings.Cut(e, "=")
+		if !ok {
+			if value, ok = caller[name]; !ok {
+				continue
+			}
+		}
+		env[name] = value
+	}
+	list := make([]string, 0, len(env))
+	for name, value := range env {
+		list = append(list, name+"="+value)
+	}
+	slices.Sort(list)
+	return list
+}
+
+func within(p, dir string) bool {
+	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
+}
+
+func storage(err error) error {
+	return bailey.Errorf(bailey.CodeStorage, "prepare the sandbox's folders", "", "%w", err)
+}

@@ -1,0 +1,160 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/hostview"
+	"github.com/bailey-sandbox/bailey/internal/store/folder"
+	"github.com/bailey-sandbox/bailey/internal/workspace"
+)
+
+// Do runs a command and returns when it has ended and its sandbox has gone. An
+// error means that it did not run; then nothing of it is left.
+func (h *Host) Do(ctx context.Context, req Request) (*Outcome, error) {
+	h.trace("plan")
+	b, view, err := h.plan(req)
+	if err != nil {
+		return nil, err
+	}
+	out := &Outcome{Notes: view.Notes}
+	h.trace("record")
+	if out.Run, err = h.record(b); err != nil {
+		return nil, err
+	}
+	b.run = out.Run
+	if err := b.execute(ctx, view, out); err != nil {
+		// A run that never started leaves no record: there is nothing to tell.
+		out.Run.Remove()
+		out.Run.Close()
+		return nil, err
+	}
+	h.trace("finish")
+	return out, b.finish(out)
+}
+
+// plan decides what the sandbox sees. It reads the host and changes nothing.
+func (h *Host) plan(req Request) (*builder, hostview.View, error) {
+	var view hostview.View
+	dir := req.Dir
+	if dir == "" {
+		var err error
+		if dir, err = os.Getwd(); err != nil {
+			return nil, view, bailey.Errorf(bailey.CodeUsage, "use the working folder", "change to a folder that exists", "%w", err)
+		}
+	}
+	plan, err := workspace.New(dir, workspace.Options{DataFolder: h.Folder.Path(), IUnderstand: req.IUnderstand, ForceCopy: req.ForceCopy})
+	if err != nil {
+		return nil, view, err
+	}
+	b := &builder{req: req, host: h, plan: plan}
+	fi, err := os.Stat(plan.Dir)
+	if err != nil {
+		return nil, view, bailey.Errorf(bailey.CodeWorkspaceRefused, "use the workspace", "", "%w", err)
+	}
+	b.owner.uid, b.owner.gid = ownerOf(fi)
+	if os.Geteuid() != 0 {
+		b.owner.uid, b.owner.gid = os.Geteuid(), os.Getegid()
+	}
+	if req.Workdir == "" {
+		b.req.Workdir = plan.Dir
+	}
+	b.chooseUser()
+	if req.Level == bailey.IsolationContainer {
+		if req.Rootfs == nil {
+			return nil, view, bailey.Errorf(bailey.CodeInternal, "create a container", "", "it has no root file system")
+		}
+		for _, m := range req.Mounts {
+			if err := hostview.CheckMount(hostview.Host{Home: h.Home, BaileyHome: h.Folder.Path()}, m, req.IUnderstand); err != nil {
+				return nil, view, err
+			}
+		}
+		return b, view, nil
+	}
+	view, err = hostview.Compute(hostview.Input{
+		Home: h.Home, BaileyHome: h.Folder.Path(), UID: b.req.UID, GID: b.req.GID, Username: h.User,
+		Env: h.Env, SetEnv: req.SetEnv, Workspace: plan.Dir, Mounts: req.Mounts, IUnderstand: req.IUnderstand,
+	})
+	return b, view, err
+}
+
+// chooseUser fills in the ids inside. At the process level the sandbox is the
+// workspace's owner under the same ids, so that nothing looks different; a
+// container has a root of its own.
+func (b *builder) chooseUser() {
+	uid, gid := b.owner.uid, b.owner.gid
+	if b.req.Level == bailey.IsolationContainer {
+		uid, gid = 0, 0
+	}
+	if uid > 65535 || gid > 65535 {
+		uid, gid = 1000, 1000 // a range of ids ends there
+	}
+	if b.req.UID < 0 {
+		b.req.UID = uid
+	}
+	if b.req.GID < 0 {
+		b.req.GID = gid
+	}
+}
+
+func (h *Host) record(b *builder) (*folder.Run, error) {
+	roots := b.plan.Roots
+	if b.req.Writable {
+		roots = nil
+	}
+	return h.Folder.Create(folder.Record{
+		Command: b.req.Command, Workdir: b.req.Workdir, Roots: roots,
+		Level: b.req.Level, LevelReason: b.req.LevelReason, Limits: b.req.Limits,
+	})
+}
+
+// execute builds the sandbox and sees the command to its end.
+func (b *builder) execute(ctx context.Context, view hostview.View, out *Outcome) error {
+	b.host.trace("prepare")
+	if !b.req.Writable {
+		if err := b.plan.Prepare(ctx, b.run.Dir()); err != nil {
+			return err
+		}
+	}
+	env := view.Env
+	var err error
+	if b.req.Level == bailey.IsolationContainer {
+		err = b.containerRoot()
+		env = b.containerEnv()
+	} else {
+		err = b.processRoot(view)
+	}
+	if err != nil {
+		return err
+	}
+	spec := driver.Spec{
+		ID: b.run.ID(), Level: b.req.Level, Hostname: "bailey", Root: b.root, Workdir: b.req.Workdir, Env: env,
+		User:   driver.User{UID: b.req.UID, GID: b.req.GID, HostUID: b.owner.uid, HostGID: b.owner.gid},
+		Limits: b.req.Limits, Defaults: defaults(), Disks: []string{b.run.Dir()}, NestedSandboxes: b.req.Nested,
+	}
+	spec.Entry.Command = b.req.Command
+	b.host.trace("start")
+	return b.attend(ctx, spec, out)
+}
+
+// finish writes down how it ended and removes what is not kept.
+func (b *builder) finish(out *Outcome) error {
+	rec := &out.Run.Record
+	rec.End, rec.Ended, rec.State = &out.End, time.Now().UTC(), folder.StateKept
+	err := out.Run.Save()
+	b.host.trace("saved")
+	errs := []error{err, folder.RemoveTree(filepath.Join(b.run.Dir(), scratchDir))}
+	for _, r := range rec.Roots {
+		if r.Mode == folder.ModeOverlay {
+			// The kernel leaves marks in it by which the next mount would refuse it.
+			errs = append(errs, folder.RemoveTree(workspace.Work(b.run.Dir(), r)))
+		}
+	}
+	b.host.trace("cleaned")
+	return errors.Join(errs...)
+}
