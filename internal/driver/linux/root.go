@@ -90,12 +90,15 @@ func (b *builder) overlay(what string, o driver.Overlay) spawn.Slot {
 			options = append(options, "lowerdir+="+l)
 		}
 	}
-	// The layer must make sense on its own: no redirects, no files without data.
+	// The layer must make sense on its own: no redirects, no files without data,
+	// and none followed that somebody has put there. userxattr implies both.
 	// volatile: what matters is what reaches BAILEY_HOME when the run is over,
 	// not what survives a power cut in the middle of it.
 	options = append(options, "upperdir="+at+"/upper", "workdir="+at+"/work",
-		"redirect_dir=off", "metacopy=off", "index=off", "volatile")
-	if !b.id.rooted() {
+		"index=off", "volatile")
+	if b.id.rooted() {
+		options = append(options, "redirect_dir=nofollow", "metacopy=off")
+	} else {
 		options = append(options, "userxattr")
 	}
 	// The kernel makes a folder of its own in the layer, as the one who mounts,
