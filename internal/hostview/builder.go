@@ -18,9 +18,11 @@ type builder struct {
 	notes            []Note
 	noted            map[Note]bool
 	roots            map[string][]string // rootsOf, by toolchain
-	shown            map[string]bool     // toolchains that were shown, by name and root
-	lists            map[string][]string // names in folders that patterns were matched in
-	host             map[string]string   // the caller's environment
+	// rootLinks are the links that led to a root.
+	rootLinks map[string][]link
+	shown     map[string]bool     // toolchains that were shown, by name and root
+	lists     map[string][]string // names in folders that patterns were matched in
+	host      map[string]string   // the caller's environment
 }
 
 func (b *builder) note(subject, text string) {
@@ -118,13 +120,16 @@ func (b *builder) refuses(p string) string {
 
 // mask covers the host path q, which a bind would show. A link is left alone:
 // what it leads to is shown or not by its own place.
-func (b *builder) mask(q, why string) {
+func (b *builder) mask(q, why string) { b.maskAt(q, q, why) }
+
+// maskAt is mask for a host path q that is shown at target.
+func (b *builder) maskAt(q, target, why string) {
 	fi := b.t.lstat(q)
-	if fi == nil || within(q, b.ws) || !(fi.IsDir() || fi.Mode().IsRegular()) {
+	if fi == nil || within(target, b.ws) || !(fi.IsDir() || fi.Mode().IsRegular()) {
 		return
 	}
-	b.wants[q] = Entry{Kind: KindMask, Target: q, IsDir: fi.IsDir(), ReadOnly: true, Why: why}
-	b.note(q, "covered: "+why)
+	b.wants[target] = Entry{Kind: KindMask, Target: target, IsDir: fi.IsDir(), ReadOnly: true, Why: why}
+	b.note(target, "covered: "+why)
 }
 
 // links recreates the links that a path led through and that nothing shows

@@ -203,8 +203,10 @@ func privateWhy(t *tree, deny denyList, real string, fi fs.FileInfo) string {
 		return "it is, or holds, home folders"
 	}
 	if fi.IsDir() {
-		if found := deny.inside(t, real); len(found) > 0 {
-			return "it holds " + quote(found[0]) + ", which may hold credentials or private data"
+		for _, q := range deny.inside(t, real) {
+			if !underAny(q, secretSystemPaths) { // those are covered instead
+				return "it holds " + quote(q) + ", which may hold credentials or private data"
+			}
 		}
 	}
 	return ""

@@ -44,7 +44,7 @@ func Compute(in Input) (View, error) {
 	b := &builder{
 		in: in, t: t, deny: newHostDeny(t, in.Home, in.BaileyHome),
 		wants: make(map[string]Entry, 128), noted: make(map[Note]bool), roots: make(map[string][]string),
-		shown: make(map[string]bool), lists: make(map[string][]string), host: parseEnv(in.Env),
+		rootLinks: make(map[string][]link), shown: make(map[string]bool), lists: make(map[string][]string), host: parseEnv(in.Env),
 	}
 	ws, fi, wsLinks, err := t.resolve(in.Workspace)
 	if err != nil || !path.IsAbs(in.Workspace) || !fi.IsDir() {
@@ -216,6 +216,11 @@ func (b *builder) userMounts() error {
 		for p, o := range b.wants {
 			if p != target && within(p, target) && !o.user && o.Kind != KindWorkspace && o.Kind != KindHome {
 				delete(b.wants, p)
+			}
+		}
+		if fi.IsDir() && !b.in.IUnderstand {
+			for _, q := range b.deny.inside(b.t, source) {
+				b.maskAt(q, path.Join(target, below(q, source)), "it may hold credentials")
 			}
 		}
 	}

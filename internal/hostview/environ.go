@@ -1,8 +1,9 @@
 package hostview
 
 import (
+	"maps"
 	"path"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/bailey-sandbox/bailey"
@@ -57,7 +58,8 @@ func (b *builder) environ(in *insider, searchPath []string) ([]string, error) {
 		"SHELL":   b.shell,
 		"TMPDIR":  "/tmp",
 	}
-	for name, value := range b.host {
+	for _, name := range slices.Sorted(maps.Keys(b.host)) {
+		value := b.host[name]
 		if _, ours := env[name]; ours || value == "" && name != "NO_COLOR" {
 			continue
 		}
@@ -105,7 +107,7 @@ func (b *builder) environ(in *insider, searchPath []string) ([]string, error) {
 	for name, value := range env {
 		out = append(out, name+"="+value)
 	}
-	sort.Strings(out)
+	slices.Sort(out)
 	return out, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -27,6 +28,12 @@ var etcNames = strings.Fields(`
 // etcLinked are folders outside /etc and /usr that programs of the system
 // cannot do without.
 var etcLinked = []string{"/var/lib/texmf", "/var/lib/ghc", "/var/lib/tex-common", "/var/cache/fontconfig"}
+
+// etcPublic are shown folders that packages fill with what is public by its
+// nature, and too much of it to be looked through at every start.
+var etcPublic = strings.Fields(`/etc/alternatives /etc/ssl/certs /etc/pki/ca-trust/extracted /etc/pki/ca-trust/source /etc/pki/tls/certs /etc/pki/java
+	/etc/crypto-policies /etc/ca-certificates /etc/ld.so.conf.d /etc/fonts /etc/terminfo /etc/bash_completion.d /etc/perl /etc/perl5
+	/etc/zoneinfo /etc/groff /etc/vulkan/icd.d /etc/glvnd /etc/OpenCL /etc/dpkg/origins /etc/texmf /etc/static`)
 
 // maxEtcScan bounds how many names of one folder of /etc are looked at.
 const maxEtcScan = 4096
@@ -63,19 +70,21 @@ func (b *builder) expandLinked(dir, pattern string) []string {
 	return found
 }
 
+// expandNames matches pattern, without slashes, in the real folder dir, whose
+// names are read once.
 func (b *builder) expandNames(dir, pattern string) []string {
-	if !strings.ContainsRune(pattern, '*') {
-		if b.t.lstat(path.Join(dir, pattern)) == nil {
-			return nil
-		}
-		return []string{path.Join(dir, pattern)}
-	}
 	names, ok := b.lists[dir]
 	if !ok {
 		for _, e := range b.t.list(dir) {
 			names = append(names, e.Name())
 		}
-		b.lists[dir] = names
+		b.lists[dir] = names // sorted
+	}
+	if !strings.ContainsRune(pattern, '*') {
+		if _, found := slices.BinarySearch(names, pattern); !found {
+			return nil
+		}
+		return []string{path.Join(dir, pattern)}
 	}
 	var found []string
 	for _, n := range names {
@@ -114,7 +123,7 @@ func (b *builder) showEtcName(p string) {
 		return
 	}
 	b.put(Entry{Kind: KindBind, Target: p, Source: real, IsDir: fi.IsDir(), ReadOnly: true, Why: "named part of /etc"})
-	if fi.IsDir() && real == p {
+	if fi.IsDir() && real == p && !slices.Contains(etcPublic, p) {
 		b.hideUnreadable(p, 3)
 	}
 }

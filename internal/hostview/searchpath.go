@@ -196,11 +196,12 @@ func (b *builder) rootsOf(t toolchain) []string {
 	}
 	var found []string
 	add := func(p string) {
-		real, fi, _, err := b.t.resolve(p)
+		real, fi, links, err := b.t.resolve(p)
 		if err != nil || !fi.IsDir() || real == "/" || b.home != "" && within(b.home, real) {
 			return
 		}
 		found = append(found, real)
+		b.rootLinks[real] = append(b.rootLinks[real], links...)
 	}
 	if t.env != "" {
 		// A list, as GOPATH may be, counts by its first part.
@@ -226,7 +227,7 @@ func (b *builder) showToolchain(t toolchain, root string) {
 	b.shown[key] = true
 	for _, pattern := range t.show {
 		for _, p := range b.expand(root, pattern) {
-			b.bindThrough(p, t.name, false)
+			b.bindThrough(root, p, t.name, false)
 		}
 	}
 	b.showCaches(t, root)
@@ -251,22 +252,24 @@ func (b *builder) showToolchain(t toolchain, root string) {
 func (b *builder) showCaches(t toolchain, root string) {
 	for _, pattern := range t.cow {
 		for _, p := range b.expand(root, pattern) {
-			b.bindThrough(p, t.name, true)
+			b.bindThrough(root, p, t.name, true)
 		}
 	}
 }
 
-// bindThrough shows p, which may be a link: then the link is recreated, and
-// what it leads to is shown if a rule of its own shows it. Only a cache, which
+// bindThrough shows p, which is below a toolchain's root and may be a link:
+// then the link is recreated, and what it leads to is shown if a rule of its own shows it. Only a cache, which
 // people move to larger disks, may lie anywhere that is nobody else's.
-func (b *builder) bindThrough(p, why string, cow bool) {
+func (b *builder) bindThrough(root, p, why string, cow bool) {
 	real, _, links, err := b.t.resolve(p)
 	if err != nil {
 		return
 	}
 	switch {
 	case len(links) == 0:
-		b.bind(real, why, cow)
+		if b.bind(real, why, cow) {
+			b.links(b.rootLinks[root])
+		}
 	case b.showFor(real), cow && !within(real, b.home) && b.bind(real, why, true):
 		b.links(links)
 	default:

@@ -164,9 +164,27 @@ func (d denyList) inside(t *tree, p string) []string {
 	return found
 }
 
+var secretExact, secretPatterns = func() (map[string]bool, []string) {
+	exact, patterns := make(map[string]bool), []string(nil)
+	for _, s := range secretNames {
+		if strings.ContainsRune(s, '*') {
+			patterns = append(patterns, s)
+		} else {
+			exact[s] = true
+		}
+	}
+	return exact, patterns
+}()
+
 // secretName says whether a file of this name is taken to hold credentials.
 func secretName(name string) bool {
-	for _, s := range secretNames {
+	if secretExact[name] {
+		return true
+	}
+	if !strings.ContainsRune(name, '.') {
+		return false // as every pattern has one
+	}
+	for _, s := range secretPatterns {
 		if ok, _ := path.Match(s, name); ok {
 			return true
 		}
