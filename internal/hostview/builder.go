@@ -1,6 +1,7 @@
 package hostview
 
 import (
+	"io/fs"
 	"path"
 	"strings"
 )
@@ -125,7 +126,7 @@ func (b *builder) mask(q, why string) { b.maskAt(q, q, why) }
 // maskAt is mask for a host path q that is shown at target.
 func (b *builder) maskAt(q, target, why string) {
 	fi := b.t.lstat(q)
-	if fi == nil || within(target, b.ws) || !(fi.IsDir() || fi.Mode().IsRegular()) {
+	if fi == nil || within(target, b.ws) || fi.Mode()&fs.ModeSymlink != 0 {
 		return
 	}
 	b.wants[target] = Entry{Kind: KindMask, Target: target, IsDir: fi.IsDir(), ReadOnly: true, Why: why}

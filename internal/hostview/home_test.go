@@ -164,6 +164,8 @@ func TestHomeFullOfToolsAndSecrets(t *testing.T) {
 	root := plant(t, debian+tools)
 	plantSocket(t, root, "home/u/.gnupg/S.gpg-agent")
 	plantSocket(t, root, "home/u/.docker/run/docker.sock")
+	plantSocket(t, root, "home/u/bin/agent.sock")
+	plantSocket(t, root, "home/u/.local/share/claude/daemon")
 	if n := plantSecrets(t, root); n < len(secretPaths)*9/10 {
 		t.Fatalf("only %d of %d secrets could be planted", n, len(secretPaths))
 	}
