@@ -51,6 +51,10 @@ type Plan struct {
 	// LANDLOCK_RULE_PATH_BENEATH and LANDLOCK_RULE_NET_PORT (RuleNetPort).
 	Paths []PathRule
 	Ports []*NetPort
+	// Flags are those for landlock_restrict_self. From ABI 7 on they keep the
+	// domains that a sandbox makes for itself from writing to the host's audit log; the
+	// kernel is silent about this one after the first exec anyway.
+	Flags uintptr
 	// Missing names what the Config asks for and this ABI cannot do.
 	Missing []string
 }
@@ -147,6 +151,9 @@ func New(abi int, c Config) *Plan {
 	if *p.Attr == (unix.LandlockRulesetAttr{}) {
 		return nil
 	}
+	if abi >= 7 {
+		p.Flags = unix.LANDLOCK_RESTRICT_SELF_LOG_SUBDOMAINS_OFF
+	}
 	// The structure has grown with the ABIs; older kernels take no longer one,
 	// unless the rest is zero.
 	switch {
@@ -168,7 +175,7 @@ func fdOr(fd int) int32 {
 }
 
 // Create makes the ruleset in this process and gives its descriptor
-// (close-on-exec), for landlock_restrict_self(fd, 0) in the child. Paths are
+// (close-on-exec), for landlock_restrict_self(fd, Flags) in the child. Paths are
 // opened as this process sees them.
 func (p *Plan) Create() (int, error) {
 	fail := func(step string, err error) (int, error) {
