@@ -10,6 +10,7 @@ import (
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
+	"github.com/bailey-sandbox/bailey/internal/faults"
 	"github.com/bailey-sandbox/bailey/internal/hostview"
 	"github.com/bailey-sandbox/bailey/internal/run"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
@@ -162,13 +163,13 @@ func newHost() (*run.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &run.Host{Folder: f, Env: os.Environ(), Home: os.Getenv("HOME")}
+	h := &run.Host{Folder: f, Trace: faults.Trace, Env: os.Environ(), Home: os.Getenv("HOME")}
 	if u, err := user.Current(); err == nil {
 		h.User = u.Username
 		if h.Home == "" {
 			h.Home = u.HomeDir
 		}
 	}
-	h.Driver = linux.New(linux.Options{State: f.Path()})
+	h.Driver = linux.New(linux.Options{State: f.Path(), Trace: faults.Trace, StopAt: faults.Child()})
 	return h, nil
 }

@@ -17,7 +17,8 @@ type Overlay struct {
 	// Lower are folders of the host, lowest first.
 	Lower []string
 	// Layer is a folder that holds two empty folders, upper and work, on a file
-	// system that can carry a layer. What is written ends in upper.
+	// system that can carry a layer. What is written ends in upper. With "" it
+	// is written to memory, up to a bound, and is gone with the sandbox.
 	Layer string
 	// HostIDs says that files in Lower belong to the host's own users and are
 	// seen by the sandbox as Spec.User maps them; otherwise they carry the

@@ -1,12 +1,14 @@
 package run
 
 import (
+	"io"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
@@ -135,13 +137,13 @@ func (b *builder) processRoot(view hostview.View) error {
 			p.Kind, p.Source, p.Owned = driver.Symlink, e.Link, within(e.Target, view.Home)
 		case hostview.KindBind:
 			p.Kind = driver.Bind
+			if content, mode, ok := smallEtcFile(e); ok {
+				p.Kind, p.Content, p.Mode = driver.File, content, mode
+				break
+			}
 			if e.CopyOnWrite {
-				layer, err := b.layer(e.Source)
-				if err != nil {
-					return err
-				}
 				p.Kind, p.ReadOnly = driver.CoW, false
-				p.Overlay = &driver.Overlay{Lower: []string{e.Source}, Layer: layer, HostIDs: true}
+				p.Overlay = &driver.Overlay{Lower: []string{e.Source}, HostIDs: true}
 			}
 		case hostview.KindMask:
 			p.Kind = driver.Mask
@@ -158,6 +160,32 @@ func (b *builder) processRoot(view hostview.View) error {
 		b.root.Places = slices.Insert(b.root.Places, 0, driver.Place{Kind: driver.Scratch, Target: "/tmp", Source: tmp, IsDir: true, HostIDs: true})
 	}
 	return nil
+}
+
+// smallEtc is the size up to which a file of /etc is copied. A mount costs
+// several times what writing a few pages does, at the start and again at the end.
+const smallEtc = 64 << 10
+
+// smallEtcFile reads a file of /etc that is quicker to copy than to mount.
+func smallEtcFile(e hostview.Entry) (content []byte, mode os.FileMode, ok bool) {
+	if e.IsDir || !e.ReadOnly || !within(e.Target, "/etc") {
+		return nil, 0, false
+	}
+	f, err := os.OpenFile(e.Source, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, false
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil || !fi.Mode().IsRegular() || fi.Size() > smallEtc {
+		return nil, 0, false
+	}
+	content = make([]byte, fi.Size()+1)
+	n, err := io.ReadFull(f, content)
+	if err != io.ErrUnexpectedEOF && err != io.EOF {
+		return nil, 0, false // it grew, or cannot be read: show it as it is
+	}
+	return content[:n], fi.Mode().Perm(), true
 }
 
 // homeFolder gives the folder that becomes HOME.

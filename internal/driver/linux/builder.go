@@ -21,6 +21,19 @@ type builder struct {
 	dirs map[string]ground
 	fs   owner // whose files the child makes at this point of the script
 	next int   // the next fixed descriptor number for paths through /proc/self/fd
+
+	stopAt string // for the fault suite: the step after which the child stops itself
+}
+
+// Do appends a step.
+func (b *builder) Do(name string, nr uintptr, args ...spawn.Arg) spawn.Step {
+	st := b.Script.Do(name, nr, args...)
+	if b.stopAt != "" && name == b.stopAt {
+		b.stopAt = ""
+		pid := b.Script.Do("stop: own pid", unix.SYS_GETPID).Result()
+		b.Script.Do("stop", unix.SYS_KILL, spawn.From(pid), spawn.Int(int(unix.SIGSTOP)))
+	}
+	return st
 }
 
 // ground is a folder of the new root, and who owns what is made there.
@@ -46,8 +59,8 @@ const (
 // opens otherwise and below the common limit of 1024.
 const fixedFDs = 600
 
-func newBuilder(id *identity, omit map[Protection]bool) *builder {
-	return &builder{Script: &spawn.Script{}, id: id, omit: omit, dirs: map[string]ground{}, next: fixedFDs}
+func newBuilder(id *identity, omit map[Protection]bool, stopAt string) *builder {
+	return &builder{Script: &spawn.Script{}, id: id, omit: omit, dirs: map[string]ground{}, next: fixedFDs, stopAt: stopAt}
 }
 
 var (

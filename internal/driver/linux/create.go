@@ -83,7 +83,7 @@ func (d *Driver) start(in *instance) error {
 	}
 	defer fds.close()
 	d.trace("script")
-	b := newBuilder(in.id, d.omit)
+	b := newBuilder(in.id, d.omit, d.opt.StopAt)
 	enter, opts := in.group.enter()
 	opts.Flags = d.namespaces(in.id)
 	if err := d.compose(b, in, fds, enter); err != nil {
@@ -175,9 +175,6 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 	if !d.omit[NoLandlock] && !spec.NestedSandboxes {
 		b.landlock(spec)
 	}
-	if d.opt.StopAt == "last" {
-		b.stopHere()
-	}
 	const sigSetmask = 2
 	b.Do("unblock signals", unix.SYS_RT_SIGPROCMASK, spawn.Int(sigSetmask), b.Bytes(make([]byte, 8)), zero, spawn.Int(8))
 	if err := b.filter(spec.NestedSandboxes, d.omittedCalls()); err != nil {
@@ -191,13 +188,6 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 	}
 	b.Do("execute", unix.SYS_EXECVEAT, spawn.Int(fds.image), b.Str(""), b.Strings(argv), b.Strings(env), spawn.Int(unix.AT_EMPTY_PATH))
 	return nil
-}
-
-// stopHere makes the child stop itself: the fault suite kills it, or its
-// parent, there.
-func (b *builder) stopHere() {
-	pid := b.Do("stop: own pid", unix.SYS_GETPID).Result()
-	b.Do("stop", unix.SYS_KILL, spawn.From(pid), spawn.Int(int(unix.SIGSTOP)))
 }
 
 func (d *Driver) omittedCalls() []string {

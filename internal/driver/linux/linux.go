@@ -15,8 +15,8 @@ type Options struct {
 	// Omit leaves out protections, for the control runs of the escape suite.
 	Omit []Protection
 	// Trace, when given, is called in the parent before each of its steps, and
-	// StopAt names a step of the child at which the child stops itself. Both are for the
-	// fault suite.
+	// StopAt names a step of the child after which the child stops itself. Both
+	// are for the fault suite.
 	Trace  func(step string)
 	StopAt string
 }

@@ -76,9 +76,7 @@ func (b *builder) overlay(what string, o driver.Overlay) spawn.Slot {
 		b.mapIDs(path, fd, false, o.HostIDs, false)
 		lower[len(lower)-1-i] = b.fixed(fd) // overlayfs wants the highest first
 	}
-	layer := b.clone(o.Layer, b.openHost(o.Layer), false)
-	b.mapIDs(o.Layer, layer, false, o.HostIDs, false)
-	at := b.fixed(layer)
+	at := b.fixed(b.layer(what, o))
 
 	var options []string
 	// A value may have 255 bytes. Kernels before 6.5 know no other way to give
@@ -108,6 +106,26 @@ func (b *builder) overlay(what string, o driver.Overlay) spawn.Slot {
 	fs := b.newFS("overlay", b.calm(false), options...)
 	b.as(hostRoot)
 	return fs
+}
+
+// memoryLayer bounds a layer in memory. It is counted as the sandbox's memory.
+const memoryLayer = "size=2g"
+
+// layer takes the folder on the host that carries an overlay's writes, or makes
+// one in memory.
+func (b *builder) layer(what string, o driver.Overlay) spawn.Slot {
+	if o.Layer != "" {
+		layer := b.clone(o.Layer, b.openHost(o.Layer), false)
+		b.mapIDs(o.Layer, layer, false, o.HostIDs, false)
+		return layer
+	}
+	b.as(insideUser)
+	layer := b.newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, memoryLayer, "mode=0755")
+	for _, name := range []string{"upper", "work"} {
+		b.Do("make "+name+" of "+what, unix.SYS_MKDIRAT, spawn.From(layer), b.Str(name), spawn.Int(0o755))
+	}
+	b.as(hostRoot)
+	return layer
 }
 
 // assemble attaches the collected mounts and makes the rest.
