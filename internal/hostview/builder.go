@@ -103,6 +103,11 @@ func (b *builder) refuses(p string) string {
 			return f.why
 		}
 	}
+	for _, s := range personalPaths {
+		if b.home != "" && within(p, path.Join(b.home, s)) {
+			return "~/" + s + " may hold private data"
+		}
+	}
 	for _, r := range hostRoot {
 		if within(p, r.path) || within(r.path, p) {
 			return r.why

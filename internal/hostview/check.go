@@ -222,41 +222,21 @@ func isHome(real string) bool {
 	return false
 }
 
-// CheckWorkspace says whether folder dir may be a workspace. One that is, or
-// holds, a home folder, a part of the operating system or credentials fails
-// with workspace_refused; iUnderstand allows it. One that is not a folder
-// fails with not_found.
+// CheckWorkspace says whether the existing folder dir may be a workspace as far
+// as this package knows: one that lies in, or holds, a place of credentials or
+// private data fails with workspace_refused; iUnderstand allows it. Homes and
+// the system's folders are refused by the package workspace.
 func CheckWorkspace(h Host, dir string, iUnderstand bool) error {
-	t := newTree(h.Root)
-	what := "use " + quote(dir) + " as the workspace"
-	if !path.IsAbs(dir) || strings.ContainsRune(dir, 0) {
-		return bailey.Errorf(bailey.CodeUsage, what, "name a folder", "it is not an absolute path")
-	}
-	real, fi, _, err := t.resolve(dir)
-	if err != nil {
-		return bailey.Errorf(bailey.CodeNotFound, what, "name a folder that exists", "%w", err)
-	}
-	if !fi.IsDir() {
-		return bailey.Errorf(bailey.CodeNotFound, what, "name a folder", "it is not a folder")
-	}
 	if iUnderstand {
 		return nil
 	}
-	deny := newHostDeny(t, h.Home, h.BaileyHome)
-	why := hostRootWhy(t, real, fi, false)
-	for _, p := range hostPrograms {
-		// A project may lie below /opt or /var, but is neither itself.
-		if why == "" && (real == p || within(real, p) && p != "/opt" && p != "/var") {
-			why = "it belongs to the operating system"
-		}
+	t := newTree(h.Root)
+	what := "use " + quote(dir) + " as the workspace"
+	real, fi, _, err := t.resolve(dir)
+	if err != nil || !path.IsAbs(dir) || !fi.IsDir() {
+		return bailey.Errorf(bailey.CodeNotFound, what, "name a folder that exists", "there is no such folder")
 	}
-	if why == "" && (real == "/tmp" || real == "/mnt" || real == "/media" || real == "/srv" || real == "/var/tmp" || real == "/var/lib") {
-		why = "it is shared by everything on the host"
-	}
-	if why == "" {
-		why = privateWhy(t, deny, real, fi)
-	}
-	if why != "" {
+	if why := privateWhy(t, newHostDeny(t, h.Home, h.BaileyHome), real, fi); why != "" {
 		return bailey.Errorf(bailey.CodeWorkspaceRefused, what, "go to a project's folder, or add --i-understand", "%s", why)
 	}
 	return nil

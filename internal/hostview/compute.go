@@ -88,7 +88,7 @@ func Compute(in Input) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	return View{Entries: entries, Env: env, Notes: b.notes, Home: b.homeValue, Workspace: ws}, nil
+	return View{Entries: entries, Env: env, Notes: b.notes, Home: b.homeValue, HomeDir: b.home, Workspace: ws}, nil
 }
 
 // showSystem shows the system's own folders.

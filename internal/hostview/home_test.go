@@ -120,6 +120,8 @@ const tools = `
 	home/u/.foundry/bin/forge
 	home/u/.foundry/keystores/key = CANARY-foundry
 	home/u/bin/script
+	home/u/Documents/bin/tool
+	home/u/Documents/bin/letter = CANARY-letter
 	home/u/bin/credentials.json = CANARY-bincred
 	home/u/bin/deploy.pem = CANARY-binpem
 	home/u/share/x = CANARY-homeshare
@@ -137,7 +139,7 @@ var toolPath = strings.Join([]string{
 	"/home/u/go/bin", "/home/u/go1.26/bin", "/home/u/.cargo/bin", "/home/u/.nvm/versions/node/v20/bin", "/run/user/1000/fnm_multishells/1_2/bin",
 	"/home/u/.volta/bin", "/home/u/n/bin", "/home/u/.npm-global/bin", "/home/u/.bun/bin", "/home/u/.deno/bin", "/home/u/.pyenv/bin", "/home/u/.pyenv/shims",
 	"/home/u/.rbenv/shims", "/home/u/.asdf/shims", "/home/u/.local/share/mise/shims", "/home/u/.sdkman/candidates/java/current/bin", "/home/u/.local/bin",
-	"/home/u/miniconda3/bin", "/home/u/.juliaup/bin", "/home/u/.ghcup/bin", "/home/u/.dotnet", "/home/u/.foundry/bin", "/home/u/bin", "/home/u/tools/zig",
+	"/home/u/miniconda3/bin", "/home/u/.juliaup/bin", "/home/u/.ghcup/bin", "/home/u/.dotnet", "/home/u/.foundry/bin", "/home/u/bin", "/home/u/tools/zig", "/home/u/Documents/bin",
 	"/home/u/venv/bin", "/usr/local/bin", "/usr/bin", "/bin",
 }, ":")
 
@@ -236,8 +238,11 @@ func TestHomeFullOfToolsAndSecrets(t *testing.T) {
 			t.Errorf("%s is shown", describe(v.Entries[i]))
 		}
 	}
-	if p := env(v, "PATH"); p != toolPath {
-		t.Errorf("PATH inside is\n%s, not\n%s", p, toolPath)
+	if p, want := env(v, "PATH"), strings.Replace(toolPath, "/home/u/Documents/bin:", "", 1); p != want {
+		t.Errorf("PATH inside is\n%s, not\n%s", p, want)
+	}
+	if !hasNote(v, "/home/u/Documents/bin", "private") {
+		t.Error("nothing is said about ~/Documents/bin")
 	}
 	for _, s := range []string{"evil", "evil2", "evil3", "evil4", "evil5", "evil6", "evil7", "evil8", "evil9", "evil10", "evil11"} {
 		if !slices.ContainsFunc(v.Notes, func(n Note) bool { return n.Subject == "/home/u/.local/bin/"+s }) {

@@ -153,32 +153,26 @@ func TestCheckMount(t *testing.T) {
 
 func TestCheckWorkspace(t *testing.T) {
 	root := plant(t, debian+`
-		tmp/proj/
 		home/u/.ssh/config.d/
 		home/u/.config/app/
 		home/u/.config/gh/hosts.yml = x
-		home/u/link -> /
+		home/u/Documents/proj/
+		home/u/link -> .config/gh
 		home/u/home -> .
-		home/other/proj/
-		opt/proj/
-		var/www/site/
-		srv/git/
-		usr/src/app/`)
-	plantSocket(t, root, "home/u/proj/dev.sock")
+		var/lib/bailey/runs/`)
 	h := Host{Root: root, Home: "/home/u", BaileyHome: "/var/lib/bailey"}
+	const refused = bailey.CodeWorkspaceRefused
 	for dir, code := range map[string]bailey.Code{
-		"/home/u/proj": "", "/tmp/proj": "", "/home/other/proj": "", "/opt/proj": "", "/var/www/site": "", "/srv/git": "", "/home/u/.config/app": "",
-		"/": bailey.CodeWorkspaceRefused, "/home": bailey.CodeWorkspaceRefused, "/home/u": bailey.CodeWorkspaceRefused, "/home/u/": bailey.CodeWorkspaceRefused,
-		"/home/u/link": bailey.CodeWorkspaceRefused, "/home/u/home": bailey.CodeWorkspaceRefused, "/home/other": bailey.CodeWorkspaceRefused,
-		"/root": bailey.CodeWorkspaceRefused, "/etc": bailey.CodeWorkspaceRefused, "/etc/ssh": bailey.CodeWorkspaceRefused, "/usr": bailey.CodeWorkspaceRefused,
-		"/usr/src/app": bailey.CodeWorkspaceRefused, "/var": bailey.CodeWorkspaceRefused, "/run": bailey.CodeWorkspaceRefused, "/boot": bailey.CodeWorkspaceRefused,
-		"/tmp": bailey.CodeWorkspaceRefused, "/home/u/.ssh": bailey.CodeWorkspaceRefused, "/home/u/.ssh/config.d": bailey.CodeWorkspaceRefused,
-		"/home/u/.config": bailey.CodeWorkspaceRefused, "/nowhere": bailey.CodeNotFound, "/home/u/proj/main.go": bailey.CodeNotFound, "proj": bailey.CodeUsage,
+		"/home/u/proj": "", "/home/u/.config/app": "", "/home/u/Documents/proj": "", "/home/u/Documents": "",
+		"/home": refused, "/home/u": refused, "/home/u/": refused, "/home/u/link": refused, "/home/u/home": refused, "/home/other": refused,
+		"/home/u/.ssh": refused, "/home/u/.ssh/config.d": refused, "/home/u/.config": refused, "/home/u/.config/gh": refused,
+		"/var/lib/bailey": refused, "/var/lib/bailey/runs": refused, "/var/lib": refused, "/": refused,
+		"/nowhere": bailey.CodeNotFound, "/home/u/proj/main.go": bailey.CodeNotFound, "proj": bailey.CodeNotFound,
 	} {
 		if err := CheckWorkspace(h, dir, false); bailey.CodeOf(err) != code {
 			t.Errorf("%s: %v, not %q", dir, err, code)
 		}
-		if err := CheckWorkspace(h, dir, true); code == bailey.CodeWorkspaceRefused && err != nil {
+		if err := CheckWorkspace(h, dir, true); err != nil {
 			t.Errorf("%s with --i-understand: %v", dir, err)
 		}
 	}

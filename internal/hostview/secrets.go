@@ -26,7 +26,7 @@ var secretPaths = strings.Fields(`
 	.mozilla .thunderbird .librewolf .waterfox .zen .tor-browser .cache/mozilla
 	.config/google-chrome* .config/chromium .config/BraveSoftware .config/vivaldi* .config/opera* .config/microsoft-edge*
 	.cache/google-chrome* .cache/chromium .cache/BraveSoftware .cache/microsoft-edge*
-	snap .snap .var .local/share/flatpak Library Documents Desktop Downloads Pictures Music Videos Dropbox
+	snap .snap .var .local/share/flatpak Library
 	.local/share/keyrings .gnome2 .gnome .kde .kde4 .local/share/kwalletd .config/kwalletrc .local/share/Trash
 	.bash_history .zsh_history .zhistory .zsh_sessions .bash_sessions .sh_history .ash_history .history .histfile
 	.local/share/fish .local/share/atuin .local/share/mcfly .python_history .node_repl_history .irb_history .pry_history
@@ -43,6 +43,10 @@ var secretPaths = strings.Fields(`
 	.wine .env .envrc .profile .bashrc .bash_profile .bash_login .bash_logout .zshrc .zshenv .zprofile .config/fish
 	.local/share/bailey .bailey
 `)
+
+// personalPaths are folders below the home that no rule may show because of
+// what people keep there. An owner may mount them, or work in them.
+var personalPaths = strings.Fields(`Documents Desktop Downloads Pictures Music Videos Dropbox Nextcloud OneDrive`)
 
 // secretNames are names that hold credentials wherever they lie. Folders that
 // a rule shows without knowing what is in them are searched for these.

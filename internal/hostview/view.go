@@ -66,6 +66,8 @@ type View struct {
 	// Home is the value of HOME inside. It may lead to the KindHome entry
 	// through a link. There is no KindHome entry when the workspace holds the home.
 	Home string `json:"home"`
+	// HomeDir is where Home leads, free of links.
+	HomeDir string `json:"home_dir"`
 	// Workspace is the workspace's real path, inside and outside.
 	Workspace string `json:"workspace"`
 }
