@@ -42,7 +42,7 @@ func cleanName(name string, l Limits) (string, error) {
 	if depth > l.Depth {
 		return "", tooMuch("depth", l.Depth, "the name %.60q… has %d components", name, depth)
 	}
-	return path.Clean(strings.TrimLeft(name, "/") + "/."), nil
+	return path.Clean("./" + name), nil
 }
 
 // deletion says what the last component of a clean name deletes: a sibling by
