@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailey-sandbox/bailey"
 )
 
 // Mode says which trees carry a host's groups.
@@ -57,6 +59,7 @@ type Status struct {
 // Host is what Detect found. It is safe for use by several goroutines.
 type Host struct {
 	mode   Mode
+	owner  string // see SetOwner
 	status map[Controller]Status
 	root   string // the machine's root folder, "" usually
 
@@ -143,6 +146,35 @@ func Detect(root string) *Host {
 		h.mode = V2
 	}
 	return h
+}
+
+// SetOwner says whose groups the Host makes, opens and sweeps. Several Baileys
+// with data folders of their own can share a machine, and none may take the
+// groups of another for leftovers: owner is a word that tells their folders
+// apart, of at most 32 letters and digits. It is to be called once, before use.
+func (h *Host) SetOwner(owner string) error {
+	if len(owner) > 32 || !validName(owner) || strings.ContainsAny(owner, "-_.") {
+		return bailey.Errorf(bailey.CodeUsage, "name the owner of control groups", "", "%q is not letters and digits", owner)
+	}
+	h.owner = owner
+	return nil
+}
+
+// folderOf gives the name of a group's folder. No group's name has an '@'.
+func (h *Host) folderOf(name string) string {
+	if h.owner == "" {
+		return prefix + name
+	}
+	return prefix + name + "@" + h.owner
+}
+
+// nameOf is the inverse of folderOf; it is false for others' groups.
+func (h *Host) nameOf(folder string) (string, bool) {
+	name, ok := strings.CutPrefix(folder, prefix)
+	if ok && h.owner != "" {
+		name, ok = strings.CutSuffix(name, "@"+h.owner)
+	}
+	return name, ok && validName(name)
 }
 
 // Mode says which trees are used.

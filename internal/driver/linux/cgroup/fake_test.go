@@ -399,6 +399,26 @@ func TestOrdinaryUserWithVersion1(t *testing.T) {
 	}
 }
 
+func TestOwners(t *testing.T) {
+	h := newFake(t, "/").detect()
+	for _, bad := range []string{"", "a-b", "a.b", "a@b", "a/b", strings.Repeat("a", 33)} {
+		if err := h.SetOwner(bad); bailey.CodeOf(err) != bailey.CodeUsage {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if err := h.SetOwner("a1"); err != nil {
+		t.Fatal(err)
+	}
+	for folder, want := range map[string]string{"bailey-x@a1": "x", "bailey-x": "", "bailey-x@a12": "", "bailey-x@b@a1": "", "bailey.self": "", "bailey-@a1": "", "x@a1": ""} {
+		if got, ok := h.nameOf(folder); ok != (want != "") || ok && got != want {
+			t.Errorf("%s: %q, %v", folder, got, ok)
+		}
+	}
+	if got := h.folderOf("x"); got != "bailey-x@a1" {
+		t.Error(got)
+	}
+}
+
 func TestDetectNothing(t *testing.T) {
 	for what, prepare := range map[string]func(root string){
 		"no proc":   func(string) {},

@@ -69,11 +69,11 @@ func Open(h *Host, name string) (*Group, error) {
 	}
 	found := false
 	look := func(base string) string {
-		if base == "" || !exists(base, prefix+name) {
+		if base == "" || !exists(base, h.folderOf(name)) {
 			return ""
 		}
 		found = true
-		return filepath.Join(base, prefix+name)
+		return filepath.Join(base, h.folderOf(name))
 	}
 	g.v2, g.freeze = look(h.v2), look(h.freeze)
 	for c, base := range h.v1 {
@@ -135,7 +135,7 @@ func (g *Group) make(set []setting) error {
 		if base == "" || g.v1[s.controller] != "" {
 			continue
 		}
-		dir := filepath.Join(base, prefix+g.name)
+		dir := filepath.Join(base, g.host.folderOf(g.name))
 		// Controllers that are mounted together share a folder.
 		if !slices.Contains(g.folders(), dir) {
 			if _, err := g.mkdir(base); err != nil {
@@ -148,7 +148,7 @@ func (g *Group) make(set []setting) error {
 }
 
 func (g *Group) mkdir(base string) (string, error) {
-	dir := filepath.Join(base, prefix+g.name)
+	dir := filepath.Join(base, g.host.folderOf(g.name))
 	err := g.host.mkdir(dir)
 	switch {
 	case err == nil:

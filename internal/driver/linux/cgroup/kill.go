@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -256,46 +255,4 @@ func rmdir(dir string) error {
 		return &os.PathError{Op: "rmdir", Path: dir, Err: err}
 	}
 	return nil
-}
-
-// Sweep kills and removes the groups of sandboxes whose owners are dead, as
-// alive tells by name, and gives the names of those removed. What cannot be
-// removed by the end of ctx is in the error; the rest is removed all the same.
-//
-// alive must be sure: an owner takes the lock of its run before it makes the
-// group, so a group without a lock that is held is nobody's.
-func Sweep(ctx context.Context, h *Host, alive func(name string) bool) ([]string, error) {
-	bases := []string{h.v2, h.freeze}
-	for _, c := range Controllers {
-		bases = append(bases, h.v1[c])
-	}
-	var removed, seen []string
-	var errs []error
-	for _, base := range bases {
-		if base == "" {
-			continue
-		}
-		for _, dir := range subgroups(base) {
-			name, ok := strings.CutPrefix(filepath.Base(dir), prefix)
-			if !ok || slices.Contains(seen, name) || !validName(name) {
-				continue
-			}
-			seen = append(seen, name)
-			if alive(name) {
-				continue
-			}
-			g, err := Open(h, name)
-			if err == nil {
-				if err = g.Kill(ctx); err == nil {
-					err = g.Remove(ctx)
-				}
-			}
-			if err != nil && bailey.CodeOf(err) != bailey.CodeNotFound {
-				errs = append(errs, err)
-				continue
-			}
-			removed = append(removed, name)
-		}
-	}
-	return removed, errors.Join(errs...)
 }

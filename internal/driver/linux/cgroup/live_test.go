@@ -122,8 +122,10 @@ func newGroup(t *testing.T, h *Host, l bailey.Limits, disks ...string) *Group {
 		if err := g.Remove(ctx); err != nil {
 			t.Errorf("a second removal: %v", err)
 		}
-		if left := leftOver(h, name); len(left) > 0 {
-			t.Errorf("left over: %v", left)
+		for _, dir := range g.folders() {
+			if exists(dir, "") {
+				t.Errorf("left over: %v", dir)
+			}
 		}
 	})
 	return g
@@ -131,7 +133,7 @@ func newGroup(t *testing.T, h *Host, l bailey.Limits, disks ...string) *Group {
 
 func leftOver(h *Host, name string) (left []string) {
 	for _, base := range []string{h.v2, h.freeze, h.v1[CPU], h.v1[Memory], h.v1[Pids], h.v1[IO]} {
-		if base != "" && exists(base, prefix+name) {
+		if base != "" && exists(base, h.folderOf(name)) {
 			left = append(left, base)
 		}
 	}
@@ -389,6 +391,10 @@ func TestLiveRemoveWaits(t *testing.T) {
 
 func TestLiveSweepAndOpen(t *testing.T) {
 	forEachHost(t, func(t *testing.T, h *Host) {
+		others := newGroup(t, h, bailey.Limits{Pids: 10}) // of a Bailey with another owner
+		if err := h.SetOwner(fmt.Sprintf("test%d", os.Getpid())); err != nil {
+			t.Fatal(err)
+		}
 		dead, live := newGroup(t, h, bailey.Limits{Pids: 10, Memory: 64 << 20}), newGroup(t, h, bailey.Limits{Pids: 10})
 		cmd := command(t, dead, "echo started; sleep 1000")
 		start(t, cmd)
@@ -400,8 +406,7 @@ func TestLiveSweepAndOpen(t *testing.T) {
 			t.Errorf("opened %s, made %s", got, want)
 		}
 		go cmd.Wait()
-		// Groups that others have made meanwhile count as alive.
-		removed, err := Sweep(deadline(t), h, func(name string) bool { return name != dead.Name() })
+		removed, err := Sweep(deadline(t), h, func(name string) bool { return name == live.Name() })
 		if err != nil || len(removed) != 1 || removed[0] != dead.Name() {
 			t.Errorf("removed %v, %v", removed, err)
 		}
@@ -413,6 +418,35 @@ func TestLiveSweepAndOpen(t *testing.T) {
 		}
 		if _, err := Open(h, dead.Name()); bailey.CodeOf(err) != bailey.CodeNotFound {
 			t.Errorf("%v", err)
+		}
+		h.owner = ""
+		if len(leftOver(h, others.Name())) == 0 {
+			t.Error("another owner's group has gone")
+		}
+	})
+}
+
+// TestLiveSweepWithoutOwner must not hurt what may be somebody else's.
+func TestLiveSweepWithoutOwner(t *testing.T) {
+	forEachHost(t, func(t *testing.T, h *Host) {
+		used, empty := newGroup(t, h, bailey.Limits{Pids: 10, Memory: 64 << 20}), newGroup(t, h, bailey.Limits{Pids: 10, Memory: 64 << 20})
+		cmd := command(t, used, "echo started; read x; exit 7")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		start(t, cmd)
+		mine := func(name string) bool { return name != used.Name() && name != empty.Name() }
+		removed, err := Sweep(deadline(t), h, mine)
+		if err != nil || len(removed) != 1 || removed[0] != empty.Name() {
+			t.Errorf("removed %v, %v", removed, err)
+		}
+		if got := len(leftOver(h, used.Name())); got != len(used.folders()) {
+			t.Errorf("the group in use has %d folders left", got)
+		}
+		in.Close()
+		if cmd.Wait(); cmd.ProcessState.ExitCode() != 7 {
+			t.Errorf("the process in it ended with %v", cmd.ProcessState)
 		}
 	})
 }

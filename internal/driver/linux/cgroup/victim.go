@@ -36,7 +36,7 @@ func (g *Group) Victim() string {
 		case err != nil || n == 0:
 			return victim
 		}
-		if name, ok := victimOf(string(buf[:n]), prefix+g.name); ok {
+		if name, ok := victimOf(string(buf[:n]), g.host.folderOf(g.name)); ok {
 			victim = name
 		}
 	}

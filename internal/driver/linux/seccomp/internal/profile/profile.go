@@ -52,11 +52,11 @@ func Rules(arch string) []Rule {
 			if len(f.Arches) > 0 && !slices.Contains(f.Arches, arch) {
 				continue
 			}
-			if !all(f.Caps) {
+			if !haveAll(f.Caps) {
 				continue
 			}
 		}
-		if f := s.Excludes; f != nil && (slices.Contains(f.Arches, arch) || any(f.Caps)) {
+		if f := s.Excludes; f != nil && (slices.Contains(f.Arches, arch) || haveAny(f.Caps)) {
 			continue
 		}
 		r := Rule{Names: s.Names, Action: s.Action, Args: s.Args, Errno: 1}
@@ -68,7 +68,7 @@ func Rules(arch string) []Rule {
 	return out
 }
 
-func all(caps []string) bool {
+func haveAll(caps []string) bool {
 	for _, c := range caps {
 		if !slices.Contains(Caps, c) {
 			return false
@@ -77,7 +77,7 @@ func all(caps []string) bool {
 	return true
 }
 
-func any(caps []string) bool {
+func haveAny(caps []string) bool {
 	return slices.ContainsFunc(caps, func(c string) bool { return slices.Contains(Caps, c) })
 }
 
