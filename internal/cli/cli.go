@@ -26,6 +26,9 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"run", "[flags] -- CMD...", "run one command in a fresh sandbox over this folder", runCommand},
+		{"changes", "[flags] [RUN]", "show what a run did to its workspace", changesCommand},
+		{"apply", "[flags] [RUN]", "carry a run's changes over to the host, or take that back", applyCommand},
+		{"discard", "[flags] [RUN]", "throw a run's changes away", discardCommand},
 		{"version", "", "print the version", versionCommand},
 	}
 }

@@ -1,12 +1,192 @@
 package cli
 
 import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"unicode/utf8"
+
+	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/changes"
 	"github.com/bailey-sandbox/bailey/internal/run"
+	"github.com/bailey-sandbox/bailey/internal/store/folder"
+	"github.com/bailey-sandbox/bailey/internal/terminal"
 )
 
+// shownChanges is how many paths a summary names before it counts the rest.
+const shownChanges = 20
+
+// report deals with what a run left: it tells how the command ended, and
+// applies, discards or keeps the changes as asked.
 func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
-	if err := run.StartError(f.Command[0], out.End); err != nil {
-		inv.fail(err)
+	ctx := context.Background()
+	code := out.End.Code()
+	startErr := run.StartError(f.Command[0], out.End)
+	if !inv.json {
+		f.tell(inv, out, startErr)
 	}
-	return out.End.Code(), nil
+	set, err := changes.Seal(ctx, out.Run)
+	if err != nil {
+		return bailey.ExitBailey, err
+	}
+	fate := fateKept
+	var applied *changes.Report
+	if set.Summary().Empty() {
+		fate = fateNone
+	} else if !inv.json {
+		fmt.Fprintf(inv.stderr, "bailey: ")
+		set.WriteSummary(inv.stderr, shownChanges)
+	}
+	switch {
+	case fate == fateNone:
+	case f.apply:
+		fate = fateApplied
+	case f.discard:
+		fate = fateDiscarded
+	case !f.keep && !inv.json && terminal.Is(os.Stdin) && terminal.Is(os.Stderr):
+		if fate, err = ask(ctx, inv, out.Run, set); err != nil {
+			return bailey.ExitBailey, err
+		}
+	}
+	switch fate {
+	case fateNone:
+		err = out.Run.Remove()
+	case fateDiscarded:
+		if err = out.Run.Remove(); err == nil && !inv.json {
+			inv.say("discarded")
+		}
+	case fateApplied:
+		if applied, err = changes.Apply(ctx, out.Run, set, changes.ApplyOptions{}); err == nil && !inv.json {
+			fmt.Fprintf(inv.stderr, "bailey: ")
+			applied.Write(inv.stderr)
+		}
+		if err == nil && !applied.Complete() {
+			fate = fateKept
+			if code == 0 {
+				code = bailey.ExitBailey // the caller asked for all of it
+			}
+		}
+	}
+	if fate == fateKept && !inv.json {
+		inv.say("kept as %s: `bailey changes %[1]s` shows it, `bailey apply %[1]s` applies it, `bailey discard %[1]s` throws it away", out.Run.ID())
+	}
+	if err != nil {
+		return bailey.ExitBailey, err
+	}
+	if inv.json {
+		return code, f.print(inv, out, set, fate, applied, startErr)
+	}
+	return code, nil
+}
+
+// fate is what became of the changes.
+type fate string
+
+const (
+	fateNone      fate = "none"
+	fateKept      fate = "kept"
+	fateApplied   fate = "applied"
+	fateDiscarded fate = "discarded"
+)
+
+// tell says on stderr what a person should know about how it ended.
+func (f *runFlags) tell(inv *invocation, out *run.Outcome, startErr error) {
+	if f.verbose {
+		for _, n := range out.Notes {
+			inv.say("%s: %s", terminal.Printable(n.Subject), terminal.Printable(n.Text))
+		}
+		inv.say("isolation %s: %s", f.Level, f.LevelReason)
+	}
+	if startErr != nil {
+		inv.fail(startErr)
+		return
+	}
+	switch out.End.Reason {
+	case bailey.EndExit, bailey.EndSignal:
+	default:
+		inv.say("the command was %s [%s]", out.End, out.End.Reason)
+	}
+	for _, l := range out.End.LimitHits {
+		inv.say("the limit %s was reached on the way", l)
+	}
+	if out.Leftover != nil {
+		inv.say("not everything could be given back: %s", terminal.Printable(out.Leftover.Error()))
+	}
+}
+
+// result is the one object that --json prints.
+type result struct {
+	Run       string           `json:"run,omitempty"` // set while its changes are kept
+	Isolation bailey.Isolation `json:"isolation"`
+	Reason    string           `json:"isolation_reason"`
+	End       bailey.End       `json:"end"`
+	Error     *bailey.Error    `json:"error,omitempty"`
+	Stdout    output           `json:"stdout"`
+	Stderr    output           `json:"stderr"`
+	Changes   json.RawMessage  `json:"changes"`
+	Fate      fate             `json:"changes_are"`
+	Apply     *changes.Report  `json:"apply,omitempty"`
+}
+
+// output is a command's output: text where it is, base64 where it is not.
+type output struct {
+	Encoding string `json:"encoding"` // utf-8 or base64
+	Data     string `json:"data"`
+}
+
+func readOutput(file *os.File) (output, error) {
+	defer file.Close()
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return output{}, err
+	}
+	b, err := io.ReadAll(file)
+	if err != nil {
+		return output{}, err
+	}
+	if utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 {
+		return output{"utf-8", string(b)}, nil
+	}
+	return output{"base64", base64.StdEncoding.EncodeToString(b)}, nil
+}
+
+func (f *runFlags) print(inv *invocation, out *run.Outcome, set *changes.Set, fate fate, applied *changes.Report, startErr error) error {
+	r := result{Isolation: f.Level, Reason: f.LevelReason, End: out.End, Fate: fate, Apply: applied}
+	if be, ok := startErr.(*bailey.Error); ok {
+		r.Error = be
+	}
+	if fate == fateKept || fate == fateApplied {
+		r.Run = out.Run.ID()
+	}
+	var err error
+	if r.Stdout, err = readOutput(f.Capture.Out); err != nil {
+		return err
+	}
+	if r.Stderr, err = readOutput(f.Capture.Err); err != nil {
+		return err
+	}
+	var list bytes.Buffer
+	if err := set.WriteJSON(&list); err != nil {
+		return err
+	}
+	r.Changes = list.Bytes()
+	enc := json.NewEncoder(inv.stdout)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(r)
+}
+
+// lockRun finds a run and takes its lock.
+func lockRun(ref string) (*folder.Run, error) {
+	f, err := folder.Open()
+	if err != nil {
+		return nil, err
+	}
+	r, err := f.Find(ref)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.Lock()
 }

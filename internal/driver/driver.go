@@ -50,6 +50,11 @@ type Spec struct {
 	Limits, Defaults bailey.Limits
 	// Disks are folders of the host that the sandbox writes to, for the IO limit.
 	Disks []string
+	// Mount, when given, is a detached file system that the driver shows the
+	// sandbox's builder at MountAt, a folder of the host, and nobody else: paths
+	// of the Root below MountAt lie on it.
+	Mount   *os.File
+	MountAt string
 	// NestedSandboxes lets programs inside make user namespaces of their own,
 	// for tools that bring a sandbox. It widens what of the kernel they reach.
 	NestedSandboxes bool

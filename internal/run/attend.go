@@ -116,11 +116,14 @@ func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) er
 	if err != nil {
 		return err
 	}
-	stopWatch := b.watchDisk(in, spec)
+	stopWatch := b.watchDisk(in)
 	b.wait(ctx, in, relay)
 	stopWatch()
 	out.Result = relay.Finish(drain)
 	out.End = in.End()
+	if b.disk != nil && b.disk.Full() {
+		out.End.LimitHits = append(out.End.LimitHits, "disk")
+	}
 	return nil
 }
 

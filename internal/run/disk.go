@@ -1,7 +1,114 @@
 package run
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/store/disk"
 )
 
-func (b *builder) watchDisk(in driver.Instance, spec driver.Spec) (stop func()) { return func() {} }
+// diskImage is the name of a run's disk in its folder, and diskPoint the
+// empty folder at which the sandbox's builder mounts it.
+const (
+	diskImage = "disk.img"
+	diskPoint = "disk"
+)
+
+// openDisk decides where the layers lie: with a disk limit on a file system of
+// that size, otherwise in the run's folder.
+func (b *builder) openDisk() error {
+	b.base = place{b.run.Dir(), b.run.Dir()}
+	if b.req.Limits.Disk == 0 {
+		return nil
+	}
+	image := filepath.Join(b.run.Dir(), diskImage)
+	if err := disk.Create(image, b.req.Limits.Disk); err != nil {
+		return err
+	}
+	point := filepath.Join(b.run.Dir(), diskPoint)
+	if err := os.Mkdir(point, 0o700); err != nil {
+		return storage(err)
+	}
+	m, err := disk.Open(image)
+	if err != nil {
+		return err
+	}
+	b.disk = m
+	b.base = place{m.Path(), point}
+	return nil
+}
+
+// diskInterval is how often free space is looked at: one system call.
+const diskInterval = 200 * time.Millisecond
+
+// watchDisk keeps the sandbox below the disk limit that nobody asked for. Without a file
+// system of its own there is nothing that refuses a write; what can be done is
+// to look, cheaply, and to end what has gone far beyond any use. The free space
+// of the whole file system is the trigger; only when it has shrunk by the limit the
+// run's folder is counted.
+func (b *builder) watchDisk(in driver.Instance) (stop func()) {
+	limit := bailey.DefaultLimits.Disk
+	if b.disk != nil {
+		return func() {}
+	}
+	dir := b.run.Dir()
+	free := freeBytes(dir)
+	quit := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(diskInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+			}
+			now := freeBytes(dir)
+			if free-now < limit {
+				free = max(free, now) // somebody else has made room: count from there
+				continue
+			}
+			if used := usage(dir); used >= limit {
+				in.Kill(bailey.EndDiskFull)
+				return
+			}
+			free = now + limit/2 // it was somebody else; look again later
+		}
+	})
+	return func() {
+		close(quit)
+		wg.Wait()
+	}
+}
+
+func freeBytes(dir string) int64 {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return 0
+	}
+	return int64(st.Bavail) * st.Bsize
+}
+
+// usage adds up what the files below dir occupy. Files that vanish meanwhile
+// do not count.
+func usage(dir string) (n int64) {
+	filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if fi, err := e.Info(); err == nil {
+			n += fi.Sys().(*syscall.Stat_t).Blocks * 512
+		}
+		return nil
+	})
+	return n
+}

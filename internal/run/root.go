@@ -13,6 +13,7 @@ import (
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
 	"github.com/bailey-sandbox/bailey/internal/hostview"
+	"github.com/bailey-sandbox/bailey/internal/store/disk"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
 	"github.com/bailey-sandbox/bailey/internal/workspace"
 )
@@ -22,6 +23,15 @@ const (
 	scratchDir = "scratch" // home, tmp, and layers of what is thrown away
 )
 
+// place is where a run keeps its layers: its folder, or a disk of limited size
+// in it. The disk is seen by this process through a descriptor, and by the
+// child that builds the sandbox at a path where only that child sees it.
+type place struct{ here, there string }
+
+func (p place) join(rel string) place {
+	return place{filepath.Join(p.here, rel), filepath.Join(p.there, rel)}
+}
+
 // builder turns what the sandbox may see into the driver's words. Folders that
 // it needs on the host are made below the run's folder.
 type builder struct {
@@ -29,6 +39,8 @@ type builder struct {
 	host  *Host
 	run   *folder.Run
 	plan  *workspace.Plan
+	base  place
+	disk  *disk.Mount // nil without a disk limit
 	owner owner
 	root  driver.Root
 	made  int // layers made so far
@@ -38,18 +50,18 @@ type owner struct{ uid, gid int }
 
 // scratch makes a folder of the run that is thrown away, owned by the
 // workspace's owner.
-func (b *builder) scratch(name string, mode os.FileMode) (string, error) {
-	dir := filepath.Join(b.run.Dir(), scratchDir, name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", storage(err)
+func (b *builder) scratch(name string, mode os.FileMode) (place, error) {
+	p := b.base.join(scratchDir).join(name)
+	if err := os.MkdirAll(p.here, 0o700); err != nil {
+		return p, storage(err)
 	}
-	if err := b.own(dir); err != nil {
-		return "", err
+	if err := b.own(p.here); err != nil {
+		return p, err
 	}
-	if err := os.Chmod(dir, mode); err != nil {
-		return "", storage(err)
+	if err := os.Chmod(p.here, mode); err != nil {
+		return p, storage(err)
 	}
-	return dir, nil
+	return p, nil
 }
 
 func (b *builder) own(path string) error {
@@ -75,11 +87,11 @@ func (b *builder) layer(like string) (string, error) {
 		return "", storage(err)
 	}
 	for _, name := range []string{"upper", "work"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(dir.here, name), 0o700); err != nil {
 			return "", storage(err)
 		}
 	}
-	upper := filepath.Join(dir, "upper")
+	upper := filepath.Join(dir.here, "upper")
 	if os.Geteuid() == 0 {
 		uid, gid := ownerOf(fi)
 		if err := os.Chown(upper, uid, gid); err != nil {
@@ -89,7 +101,7 @@ func (b *builder) layer(like string) (string, error) {
 	if err := os.Chmod(upper, fi.Mode().Perm()|fi.Mode()&os.ModeSticky); err != nil {
 		return "", storage(err)
 	}
-	return dir, nil
+	return dir.there, nil
 }
 
 // workspaces places the folders that are seen copy-on-write.
@@ -101,10 +113,10 @@ func (b *builder) workspaces() []driver.Place {
 		case b.req.Writable:
 			p.Kind, p.Source = driver.Bind, r.Path
 		case r.Mode == folder.ModeCopy:
-			p.Kind, p.Source = driver.Scratch, workspace.Tree(b.run.Dir(), r)
+			p.Kind, p.Source = driver.Scratch, workspace.Tree(b.base.there, r)
 		default:
 			p.Kind = driver.CoW
-			p.Overlay = &driver.Overlay{Lower: []string{r.Path}, Layer: filepath.Join(b.run.Dir(), r.Layer), HostIDs: true}
+			p.Overlay = &driver.Overlay{Lower: []string{r.Path}, Layer: filepath.Join(b.base.there, r.Layer), HostIDs: true}
 		}
 		places = append(places, p)
 	}
@@ -127,7 +139,7 @@ func (b *builder) processRoot(view hostview.View) error {
 		switch e.Kind {
 		case hostview.KindDir:
 			if e.Target == "/tmp" {
-				p.Kind, p.Source, p.IsDir, hasTmp = driver.Scratch, tmp, true, true
+				p.Kind, p.Source, p.IsDir, hasTmp = driver.Scratch, tmp.there, true, true
 				break
 			}
 			p.Kind, p.Owned = driver.Dir, within(e.Target, view.Home)
@@ -157,7 +169,7 @@ func (b *builder) processRoot(view hostview.View) error {
 	}
 	if !hasTmp {
 		// Before everything that may lie below it, such as a workspace.
-		b.root.Places = slices.Insert(b.root.Places, 0, driver.Place{Kind: driver.Scratch, Target: "/tmp", Source: tmp, IsDir: true, HostIDs: true})
+		b.root.Places = slices.Insert(b.root.Places, 0, driver.Place{Kind: driver.Scratch, Target: "/tmp", Source: tmp.there, IsDir: true, HostIDs: true})
 	}
 	return nil
 }
@@ -191,7 +203,8 @@ func smallEtcFile(e hostview.Entry) (content []byte, mode os.FileMode, ok bool) 
 // homeFolder gives the folder that becomes HOME.
 func (b *builder) homeFolder() (string, error) {
 	if b.req.Home == "" {
-		return b.scratch("home", 0o700)
+		p, err := b.scratch("home", 0o700)
+		return p.there, err
 	}
 	dir, err := b.host.Folder.Home(b.plan.Dir, b.req.Home)
 	if err != nil {

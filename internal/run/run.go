@@ -116,8 +116,11 @@ func (h *Host) record(b *builder) (*folder.Run, error) {
 // execute builds the sandbox and sees the command to its end.
 func (b *builder) execute(ctx context.Context, view hostview.View, out *Outcome) error {
 	b.host.trace("prepare")
+	if err := b.openDisk(); err != nil {
+		return err
+	}
 	if !b.req.Writable {
-		if err := b.plan.Prepare(ctx, b.run.Dir()); err != nil {
+		if err := b.plan.Prepare(ctx, b.base.here); err != nil {
 			return err
 		}
 	}
@@ -138,6 +141,10 @@ func (b *builder) execute(ctx context.Context, view hostview.View, out *Outcome)
 		Limits: b.req.Limits, Defaults: defaults(), Disks: []string{b.run.Dir()}, NestedSandboxes: b.req.Nested,
 	}
 	spec.Entry.Command = b.req.Command
+	if b.disk != nil {
+		spec.Mount, spec.MountAt = b.disk.File(), b.base.there
+		spec.Limits.Disk = b.req.Limits.Disk
+	}
 	b.host.trace("start")
 	return b.attend(ctx, spec, out)
 }
@@ -148,13 +155,14 @@ func (b *builder) finish(out *Outcome) error {
 	rec.End, rec.Ended, rec.State = &out.End, time.Now().UTC(), folder.StateKept
 	err := out.Run.Save()
 	b.host.trace("saved")
-	errs := []error{err, folder.RemoveTree(filepath.Join(b.run.Dir(), scratchDir))}
+	errs := []error{err, folder.RemoveTree(filepath.Join(b.base.here, scratchDir))}
 	for _, r := range rec.Roots {
 		if r.Mode == folder.ModeOverlay {
 			// The kernel leaves marks in it by which the next mount would refuse it.
-			errs = append(errs, folder.RemoveTree(workspace.Work(b.run.Dir(), r)))
+			errs = append(errs, folder.RemoveTree(workspace.Work(b.base.here, r)))
 		}
 	}
+	errs = append(errs, b.disk.Close())
 	b.host.trace("cleaned")
 	return errors.Join(errs...)
 }

@@ -142,6 +142,9 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 	}
 	b.Do("detach from the host's mounts", unix.SYS_MOUNT, zero, b.Str("/"), zero, spawn.Int(unix.MS_REC|unix.MS_PRIVATE), zero)
 
+	if spec.Mount != nil {
+		b.Do("attach the sandbox's disk", unix.SYS_MOVE_MOUNT, spawn.Uint(spec.Mount.Fd()), b.Str(""), noFD, b.Str(spec.MountAt), spawn.Int(unix.MOVE_MOUNT_F_EMPTY_PATH))
+	}
 	if d.omit[NoRoot] {
 		b.Do("mount /proc", unix.SYS_MOUNT, b.Str("proc"), b.Str("/proc"), b.Str("proc"), zero, zero)
 	} else {

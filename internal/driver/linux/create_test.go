@@ -46,11 +46,15 @@ func run(t testing.TB, d *Driver, spec driver.Spec) (string, bailey.End) {
 	return string(out), in.End()
 }
 
-func TestFirst(t *testing.T) {
+func TestProbe(t *testing.T) {
 	d := New(Options{State: t.TempDir()})
-	out, end := run(t, d, smallSpec(t, "sh", "-c", "id; ls -la / /dev /proc/sys | head -60; cat /proc/self/status | grep -E 'Cap|Sec|NoNew'; cat /proc/self/uid_map; cat /proc/mounts; ps ax; exit 5"))
-	t.Log(out)
-	t.Log(end)
+	for _, level := range []bailey.Isolation{bailey.IsolationProcess, bailey.IsolationContainer} {
+		c := d.Probe(context.Background(), level)
+		if !c.Available || !c.Overlay {
+			t.Errorf("%s: %+v", level, c)
+		}
+		t.Logf("%s: %+v", level, c)
+	}
 }
 
 func BenchmarkCreate(b *testing.B) {

@@ -60,6 +60,12 @@ func (d *Driver) newGroup(spec driver.Spec, id *identity) (*group, error) {
 		return nil, err
 	}
 	g.limits = want
+	if g.limits.Disk == 0 {
+		g.limits.Disk = spec.Defaults.Disk
+	}
+	if g.limits.Output == 0 {
+		g.limits.Output = spec.Defaults.Output
+	}
 	if g.entry, err = g.Enter(); err != nil {
 		g.remove()
 		return nil, err

@@ -90,9 +90,7 @@ func format(path string) error {
 }
 
 // Mount is an image that is mounted, attached nowhere.
-type Mount struct {
-	fd int
-}
+type Mount struct{ f *os.File }
 
 // Open mounts the image at path. The loop device goes with the last descriptor.
 func Open(path string) (*Mount, error) {
@@ -124,7 +122,7 @@ func Open(path string) (*Mount, error) {
 	if err != nil {
 		return fail("fsmount", err)
 	}
-	return &Mount{fd}, nil
+	return &Mount{os.NewFile(uintptr(fd), "disk")}, nil
 }
 
 // attach finds a free loop device for the image. Another process may take the
@@ -157,29 +155,30 @@ func attach(img int) (string, int, error) {
 	}
 }
 
-// FD is the mount's descriptor. It stays the Mount's.
-func (m *Mount) FD() int { return m.fd }
+// File is the descriptor of the mount. It stays the Mount's.
+func (m *Mount) File() *os.File { return m.f }
 
 // Path is a path by which this process, and no other, reaches the root of the disk.
-func (m *Mount) Path() string { return "/proc/self/fd/" + strconv.Itoa(m.fd) }
+func (m *Mount) Path() string { return "/proc/self/fd/" + strconv.Itoa(int(m.f.Fd())) }
 
 // Full says whether there is no more room, for bytes or for files. ext4 keeps
 // a few blocks back for its own tables when it refuses a write, so it counts as full a
 // little before the last one.
 func (m *Mount) Full() bool {
 	var st unix.Statfs_t
-	if unix.Fstatfs(m.fd, &st) != nil {
+	if unix.Fstatfs(int(m.f.Fd()), &st) != nil {
 		return false
 	}
 	return st.Bavail <= max(16, st.Blocks/1000) || st.Ffree == 0
 }
 
-// Close lets go of the mount.
+// Close lets go of the mount. A nil Mount has nothing to let go of.
 func (m *Mount) Close() error {
-	if m == nil || m.fd < 0 {
+	if m == nil {
 		return nil
 	}
-	err := unix.Close(m.fd)
-	m.fd = -1
-	return err
+	if err := m.f.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
 }
