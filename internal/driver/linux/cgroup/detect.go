@@ -140,7 +140,7 @@ func Detect(root string) *Host {
 	switch {
 	case len(h.v1) > 0 && h.v2 != "":
 		h.mode = Hybrid
-	case len(h.v1) > 0:
+	case len(h.v1) > 0 || h.freeze != "":
 		h.mode = V1
 	case h.v2 != "":
 		h.mode = V2

@@ -4,6 +4,7 @@ package cgroup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -396,6 +397,33 @@ func TestOrdinaryUserWithVersion1(t *testing.T) {
 		if s.OK || !strings.Contains(s.Fix, "run as root") {
 			t.Errorf("%+v", s)
 		}
+	}
+}
+
+// TestFakeFreezerStuck is a version 1 freezer that never gets there.
+func TestFakeFreezerStuck(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "proc/self/cgroup", "6:freezer:/\n")
+	put(t, root, "proc/self/mountinfo", "37 31 0:34 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n")
+	put(t, root, "sys/fs/cgroup/freezer/cgroup.procs", "")
+	h := Detect(root)
+	h.mkdir = func(p string) error {
+		if err := os.Mkdir(p, 0o755); err != nil {
+			return err
+		}
+		return os.Symlink("/dev/null", p+"/freezer.state") // takes all, says nothing
+	}
+	if !h.CanFreeze() {
+		t.Fatalf("%+v", h)
+	}
+	g, err := New(h, "stuck", bailey.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := g.Freeze(ctx); bailey.CodeOf(err) != bailey.CodeSetupFailed || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
 	}
 }
 

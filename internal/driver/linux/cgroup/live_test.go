@@ -189,6 +189,12 @@ func TestLiveMemoryLimit(t *testing.T) {
 	const limit = 32 << 20
 	forEachHost(t, func(t *testing.T, h *Host) {
 		g := newGroup(t, h, bailey.Limits{Memory: limit})
+		swap := map[string]int64{"memory.memsw.limit_in_bytes": limit, "memory.swap.max": 0}
+		for name, want := range swap {
+			if dir := g.controllerDir(Memory); exists(dir, name) && number(dir, name) != want {
+				t.Errorf("%s is %d", name, number(dir, name))
+			}
+		}
 		// tail keeps all of a line, so it grows until it is killed; the shell
 		// lives on to say so.
 		cmd := command(t, g, "tail /dev/zero >/dev/null; echo $?")
