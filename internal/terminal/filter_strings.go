@@ -39,10 +39,7 @@ func (f *Filter) judgeOSC(out, seq []byte, terminator string) []byte {
 		if !colours(rest) {
 			return out
 		}
-		if bytes.IndexByte(rest, '?') >= 0 {
-			f.modes.asked = true
-		}
-		f.modes.colour(n)
+		f.modes.colour(n, rest)
 		return pass()
 	case n == 104, n == 105, n >= 110 && n <= 119:
 		if len(rest) > 0 && !every(rest, func(b byte) bool { return digit(b) || b == ';' }) {

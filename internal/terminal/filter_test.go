@@ -209,7 +209,7 @@ func TestFilterLeave(t *testing.T) {
 			"\x1b[<1u\x1b7\x1b[r\x1b8\x1b[?1l\x1b[?25h\x1b[?1000l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b>\x1b[0m\x1b[0 q",
 			"\x1b[?1049h\x1b[?2004h\x1b[?1006h\x1b[?1000h\x1b[?25l\x1b[?1h\x1b[>1u\x1b=\x1b[4 q"},
 		{"title", "\x1b]2;x\x07\x1b[22t", "\x1b]0;\x1b\\\x1b[23;0t\x1b[23;0t", ""},
-		{"colours", "\x1b]11;#000000\x07\x1b]4;1;red\x07\x1b]10;?\x07", "\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\", ""},
+		{"colours", "\x1b]11;#000000\x07\x1b]4;1;red\x07\x1b]12;?\x07\x1b]13;red;?;red\x07\x1b]5;1;?\x07", "\x1b]104\x1b\\\x1b]111\x1b\\\x1b]113\x1b\\\x1b]115\x1b\\", ""},
 		{"link", "\x1b]8;;https://example.org\x07x", "\x1b]8;;\x1b\\", ""},
 		{"progress", "\x1b]9;4;3\x07", "\x1b]9;4;0\x1b\\", ""},
 		{"line drawing", "\x1b(0x", "\x1b(B\x0f", ""},

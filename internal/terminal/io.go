@@ -2,9 +2,7 @@ package terminal
 
 import (
 	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,8 +13,6 @@ type readiness struct {
 	hangup bool // the other end is gone; there may still be something to read
 	woken  bool
 }
-
-func ignored(s syscall.Signal) bool { return signal.Ignored(s) }
 
 // read is read(2), without interruptions.
 func read(fd int, p []byte) (int, error) {

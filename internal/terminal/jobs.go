@@ -75,12 +75,11 @@ func (r *Relay) stopJob() {
 	if locked {
 		r.leave(false)
 	}
-	signal.Reset(syscall.SIGTSTP)
 	// This goroutine is the one that would see SIGCONT, so it looks itself.
 	// The rest of the job got the signal from the terminal, too.
-	_ = unix.Kill(unix.Getpid(), unix.SIGTSTP)
+	restore := stopSelf()
 	r.awaitContinue()
-	signal.Notify(r.signals, syscall.SIGTSTP)
+	restore()
 	if locked {
 		for _, f := range r.filters {
 			_ = f.Reenter()

@@ -134,14 +134,21 @@ func (m *modes) graphics(c csi) {
 	}
 }
 
-func (m *modes) colour(n int) {
-	switch n {
-	case 4:
-		m.palette = true
-	case 5:
-		m.special = true
-	default:
-		m.dynamic[n-10] = true
+// colour notes which colours OSC n sets; a question mark only asks.
+func (m *modes) colour(n int, specs []byte) {
+	for i, spec := range bytes.Split(specs, []byte{';'}) {
+		switch {
+		case string(spec) == "?":
+			m.asked = true
+		case n >= 10: // the colours that follow, one after the other
+			if n-10+i < len(m.dynamic) {
+				m.dynamic[n-10+i] = true
+			}
+		case i%2 == 1 && n == 4: // pairs of index and colour
+			m.palette = true
+		case i%2 == 1:
+			m.special = true
+		}
 	}
 }
 
