@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -126,4 +127,11 @@ func (c *copier) extent(src, dst *os.File, start, end int64) error {
 		}
 	}
 	return nil
+}
+
+// CopyContent copies src's size bytes to the empty file dst: as a clone where
+// the file system can, else leaving holes holes.
+func CopyContent(ctx context.Context, src, dst *os.File, size int64) error {
+	c := &copier{ctx: ctx, limit: size, left: size, clones: true}
+	return c.content(src, dst, src.Name(), &unix.Stat_t{Size: size})
 }

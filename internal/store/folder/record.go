@@ -63,8 +63,10 @@ type Record struct {
 	Level       bailey.Isolation `json:"level"`
 	LevelReason string           `json:"level_reason,omitempty"`
 	Limits      bailey.Limits    `json:"limits"`
-	// Started is read from the clock that stamps files, so that it compares
-	// with a host file's change time. See Folder.Create.
+	// Started is when Create was called. A host file whose change time is
+	// later was changed while the run went on. Linux stamps files with a
+	// clock that may lag behind by a tick (at most 10 ms), so a change in the
+	// first tick, before any sandbox has run a command, can look older.
 	Started time.Time   `json:"started"`
 	Ended   time.Time   `json:"ended,omitzero"`
 	End     *bailey.End `json:"end,omitempty"`

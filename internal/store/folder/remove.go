@@ -39,6 +39,9 @@ const maxDepth = 64
 // a bounded number of descriptors whatever the depth.
 func RemoveTree(path string) error {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
 	if err != nil {
 		return removeError(path, err)
 	}
@@ -89,6 +92,9 @@ func (t *remover) remove(dir int, name string, depth int) error {
 		return &os.PathError{Op: "rmdir", Path: name, Err: err}
 	}
 	fd, err := openDir(dir, name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil // somebody else removes it, too
+	}
 	if err != nil {
 		return &os.PathError{Op: "open", Path: name, Err: err}
 	}
@@ -102,7 +108,7 @@ func (t *remover) remove(dir int, name string, depth int) error {
 			if errors.Is(err, unix.EEXIST) {
 				continue
 			}
-			if err != nil {
+			if err != nil && !errors.Is(err, unix.ENOENT) {
 				return &os.PathError{Op: "rename", Path: name, Err: err}
 			}
 			return nil

@@ -36,16 +36,6 @@ func (r *Run) Dir() string { return r.dir }
 // ID gives the run's id.
 func (r *Run) ID() string { return r.Record.ID }
 
-// now reads the clock that file systems stamp files with: the coarse one,
-// which lags behind time.Now by up to a tick.
-func now() time.Time {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts); err != nil {
-		return time.Now()
-	}
-	return time.Unix(ts.Unix()).UTC()
-}
-
 // Create makes a run's folder with its lock held and its record written,
 // and gives it its name only then, so that nobody ever sees half a run. It
 // sets Version, ID, State (running) and Started of rec.
@@ -68,7 +58,7 @@ func (f *Folder) Create(rec Record) (*Run, error) {
 	if err := retry(func() error { return unix.Flock(int(gate.Fd()), unix.LOCK_SH) }); err != nil {
 		return fail(err)
 	}
-	rec.Version, rec.State, rec.Started = RecordVersion, StateRunning, now()
+	rec.Version, rec.State, rec.Started = RecordVersion, StateRunning, time.Now().UTC()
 	for {
 		rec.ID = newID()
 		r := &Run{Record: rec, folder: f, dir: filepath.Join(runs, newPrefix+rec.ID)}
