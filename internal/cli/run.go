@@ -170,6 +170,8 @@ func newHost() (*run.Host, error) {
 			h.Home = u.HomeDir
 		}
 	}
-	h.Driver = linux.New(linux.Options{State: f.Path(), Trace: faults.Trace, StopAt: faults.Child()})
+	d := linux.New(linux.Options{State: f.Path(), Trace: faults.Trace, StopAt: faults.Child()})
+	d.Warm(1, false)
+	h.Driver = d
 	return h, nil
 }

@@ -27,7 +27,7 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Instance,
 		return nil, setupError(err)
 	}
 	d.trace("cgroup")
-	group, err := d.newGroup(spec, id)
+	group, err := d.newGroup(spec, id.rooted())
 	if err != nil {
 		id.close()
 		return nil, err
@@ -106,7 +106,7 @@ func (d *Driver) start(in *instance) error {
 func (d *Driver) namespaces(id *identity) uint64 {
 	flags := uint64(unix.CLONE_NEWNS)
 	for p, f := range map[Protection]uint64{NoPidNS: unix.CLONE_NEWPID, NoNetNS: unix.CLONE_NEWNET, NoIPCNS: unix.CLONE_NEWIPC, NoUTSNS: unix.CLONE_NEWUTS} {
-		if !d.omit[p] {
+		if !d.omit[p] && !(p == NoNetNS && id.net != nil) {
 			flags |= f
 		}
 	}
@@ -137,7 +137,9 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 		b.Do("hide the cgroup's path", unix.SYS_UNSHARE, spawn.Int(unix.CLONE_NEWCGROUP))
 	}
 	b.preferForOOM()
-	if !d.omit[NoNetNS] {
+	if b.id.net != nil {
+		b.Do("enter the network namespace", unix.SYS_SETNS, spawn.Uint(b.id.net.Fd()), spawn.Int(unix.CLONE_NEWNET))
+	} else if !d.omit[NoNetNS] {
 		b.loopback()
 	}
 	b.Do("detach from the host's mounts", unix.SYS_MOUNT, zero, b.Str("/"), zero, spawn.Int(unix.MS_REC|unix.MS_PRIVATE), zero)

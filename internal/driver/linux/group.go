@@ -2,6 +2,8 @@ package linux
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"time"
 
@@ -21,13 +23,22 @@ type group struct {
 
 // cgroupHost looks at the host's control groups once, at the first sandbox.
 func (d *Driver) cgroupHost() *cgroup.Host {
-	d.cgroups.Do(func() { d.host = cgroup.Detect("/") })
+	d.cgroups.Do(func() {
+		d.host = cgroup.Detect("/")
+		d.host.SetOwner(ownerWord(d.opt.State))
+	})
 	return d.host
+}
+
+// ownerWord tells the groups of this data folder from those of another.
+func ownerWord(state string) string {
+	sum := sha256.Sum256([]byte(state))
+	return hex.EncodeToString(sum[:8])
 }
 
 // newGroup makes the group of a sandbox. What the owner asked for is in force
 // or an error; a default is in force where the host can do it.
-func (d *Driver) newGroup(spec driver.Spec, id *identity) (*group, error) {
+func (d *Driver) newGroup(spec driver.Spec, rooted bool) (*group, error) {
 	host := d.cgroupHost()
 	want, asked := spec.Limits, spec.Limits
 	byDefault := func(have *int64, one bailey.Limits, value int64) {
@@ -44,7 +55,7 @@ func (d *Driver) newGroup(spec driver.Spec, id *identity) (*group, error) {
 	if want.Pids == 0 || host.Can(bailey.Limits{Pids: want.Pids}) != nil {
 		// RLIMIT_NPROC counts the processes of one user in one user namespace,
 		// so it bounds a sandbox that cannot change its user.
-		single := !id.rooted() || spec.Level == bailey.IsolationProcess
+		single := !rooted || spec.Level == bailey.IsolationProcess
 		if single && !d.omit[NoRlimits] {
 			g.rlimit, ask.Pids = true, 0
 			if want.Pids = asked.Pids; want.Pids == 0 {
@@ -81,19 +92,20 @@ func (g *group) enter() ([]int, spawn.Options) {
 // judge says what the group's counters tell about an end.
 func (g *group) judge(e bailey.End) bailey.End {
 	s := g.Stats()
-	e.Usage = bailey.Usage{CPU: s.CPU, MemoryPeak: s.MemoryPeak, PidsPeak: s.PidsPeak}
+	// What the host does not count is -1.
+	e.Usage = bailey.Usage{CPU: max(s.CPU, 0), MemoryPeak: max(s.MemoryPeak, 0), PidsPeak: max(s.PidsPeak, 0)}
 	if s.OOMKills > 0 || e.Reason == bailey.EndOOM {
 		if e.Reason == bailey.EndSignal && e.Signal == "SIGKILL" || e.Reason == bailey.EndOOM || e.Reason == bailey.EndHostLost {
 			e = bailey.End{Reason: bailey.EndOOM, ExitCode: bailey.ExitLimit, Signal: "SIGKILL", Usage: e.Usage}
 		} else {
 			e.LimitHits = append(e.LimitHits, "memory")
 		}
-		e.Limit, e.Peak, e.Victim = g.limits.Memory, s.MemoryPeak, g.Victim()
+		e.Limit, e.Peak, e.Victim = g.limits.Memory, e.Usage.MemoryPeak, g.Victim()
 	}
 	if s.PidsHits > 0 {
 		e.LimitHits = append(e.LimitHits, "pids")
 		if e.Limit == 0 {
-			e.Limit, e.Peak = g.limits.Pids, s.PidsPeak
+			e.Limit, e.Peak = g.limits.Pids, e.Usage.PidsPeak
 		}
 	}
 	return e

@@ -2,7 +2,9 @@ package linux
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -147,35 +149,78 @@ func sorted(a, b int) [2]int {
 // makeUserNS makes a user namespace with the given maps and returns a
 // descriptor of it. Only root can write such maps.
 func makeUserNS(uids, gids idMap) (*os.File, error) {
-	var pipe [2]int
-	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
-		return nil, err
-	}
-	// The child's only task is to be in the namespace until it has a
-	// descriptor. It has copies of both ends, so it closes the one whose
-	// closing it waits for.
 	s := &spawn.Script{}
-	s.Do("close", unix.SYS_CLOSE, spawn.Int(pipe[1]))
-	s.Do("wait", unix.SYS_READ, spawn.Int(pipe[0]), s.Bytes(make([]byte, 1)), spawn.Int(1))
-	p, err := s.Start(spawn.Options{Flags: unix.CLONE_NEWUSER, Cgroup: -1, NoWait: true})
-	unix.Close(pipe[0])
+	user, _, err := hold(s, unix.CLONE_NEWUSER, uids, gids, false)
+	return user, err
+}
+
+// makeNamespaces makes a user namespace and, before it and so belonging to the
+// host, a network namespace with nothing but a loopback that is up.
+func makeNamespaces(uids, gids idMap) (user, net *os.File, err error) {
+	b := &builder{Script: &spawn.Script{}}
+	b.loopback()
+	b.Do("user namespace", unix.SYS_UNSHARE, spawn.Int(unix.CLONE_NEWUSER))
+	return hold(b.Script, unix.CLONE_NEWNET, uids, gids, true)
+}
+
+// hold starts a child that works through s and then only is in its namespaces
+// until they have descriptors here.
+func hold(s *spawn.Script, flags uint64, uids, gids idMap, withNet bool) (user, net *os.File, err error) {
+	var ready, leave [2]int
+	if err := unix.Pipe2(ready[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, err
+	}
+	defer unix.Close(ready[0])
+	if err := unix.Pipe2(leave[:], unix.O_CLOEXEC); err != nil {
+		unix.Close(ready[1])
+		return nil, nil, err
+	}
+	// The child has copies of all four ends. It closes the one whose closing it
+	// waits for, says by closing the other that it is where it should be, and
+	// leaves when the parent, alive or dead, closes.
+	s.Do("close", unix.SYS_CLOSE, spawn.Int(leave[1]))
+	s.Do("ready", unix.SYS_WRITE, spawn.Int(ready[1]), s.Bytes([]byte{1}), spawn.Int(1))
+	s.Do("wait", unix.SYS_READ, spawn.Int(leave[0]), s.Bytes(make([]byte, 1)), spawn.Int(1))
+	p, err := s.Start(spawn.Options{Flags: flags, Cgroup: -1, NoWait: true})
+	unix.Close(leave[0])
+	unix.Close(ready[1])
 	if err != nil {
-		unix.Close(pipe[1])
-		return nil, err
+		unix.Close(leave[1])
+		return nil, nil, err
 	}
 	defer func() {
-		unix.Close(pipe[1])
+		unix.Close(leave[1])
 		p.Reap()
 		runtime.KeepAlive(s)
 	}()
+	if n, err := readOne(ready[0]); n != 1 {
+		return nil, nil, fmt.Errorf("the child that makes namespaces failed: %w", errors.Join(err, io.ErrUnexpectedEOF))
+	}
 	proc := "/proc/" + strconv.Itoa(p.Pid)
 	if err := writeFile(proc+"/uid_map", uids.String()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := writeFile(proc+"/gid_map", gids.String()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return os.Open(proc + "/ns/user")
+	if user, err = os.Open(proc + "/ns/user"); err != nil || !withNet {
+		return user, nil, err
+	}
+	if net, err = os.Open(proc + "/ns/net"); err != nil {
+		user.Close()
+		return nil, nil, err
+	}
+	return user, net, nil
+}
+
+func readOne(fd int) (int, error) {
+	var b [1]byte
+	for {
+		n, err := unix.Read(fd, b[:])
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
 }
 
 // writeFile writes a file of /proc in one call and creates nothing.
@@ -197,6 +242,7 @@ type identity struct {
 	ids    *idRange
 	ns     *os.File
 	hostNS *os.File
+	net    *os.File // a network namespace for it, when one was made in advance
 	// As an ordinary user: the maps that the child writes for itself.
 	uidMap, gidMap string
 }
@@ -226,6 +272,9 @@ func (id *identity) close() {
 	if id.ns != nil {
 		id.ns.Close()
 	}
+	if id.net != nil {
+		id.net.Close()
+	}
 	if id.ids != nil {
 		id.ids.release()
 	}
@@ -242,18 +291,15 @@ func (d *Driver) newIdentity(u driver.User) (*identity, error) {
 		return nil, bailey.Errorf(bailey.CodeUsage, "run as user "+strconv.Itoa(u.UID), "choose an id below 65536",
 			"a sandbox has the ids 0 to 65535")
 	}
-	ids, err := takeRange(filepath.Join(d.opt.State, "ids"), os.Getpid())
+	id, err := d.takeReserve()
 	if err != nil {
 		return nil, err
 	}
-	id := &identity{user: u, ids: ids}
-	if id.ns, err = makeUserNS(rangeMap(ids.base, 0, 0), rangeMap(ids.base, 0, 0)); err != nil {
-		id.close()
-		return nil, fmt.Errorf("make a user namespace: %w", err)
-	}
+	id.user = u
 	id.hostNS = id.ns
 	if u.UID != u.HostUID || u.GID != u.HostGID {
-		id.hostNS, err = makeUserNS(rangeMap(ids.base, u.UID, u.HostUID), rangeMap(ids.base, u.GID, u.HostGID))
+		base := id.ids.base
+		id.hostNS, err = makeUserNS(rangeMap(base, u.UID, u.HostUID), rangeMap(base, u.GID, u.HostGID))
 		if err != nil {
 			id.hostNS = nil
 			id.close()

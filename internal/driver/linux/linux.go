@@ -27,6 +27,7 @@ type Driver struct {
 	omit map[Protection]bool
 
 	cgroups sync.Once
+	pool    *reserves // nil until Warm
 	host    *cgroup.Host
 }
 
