@@ -115,7 +115,8 @@ func (w *skeletonWriter) take(root string, t taken) {
 	h := &tar.Header{Name: t.name, Mode: int64(t.st.Mode & 0o755), ModTime: time.Unix(t.st.Mtim.Sec, 0)}
 	switch t.st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
-		h.Typeflag, h.Name = tar.TypeDir, t.name+"/"
+		// Without its time, which only says when something in it came or went.
+		h.Typeflag, h.Name, h.ModTime = tar.TypeDir, t.name+"/", time.Time{}
 		if !w.made[t.name] {
 			w.add(h, nil)
 		}

@@ -117,7 +117,7 @@ var attacks = []attack{
 	{name: "gzip bomb behind the end of the tar", limit: func(l *unpack.Limits) { l.Bytes = 1 << 20 }, raw: func(t *testing.T) []byte {
 		return gz(t, append(pack(t, file("f", "x")), make([]byte, 8<<20)...))
 	}},
-	{name: "zstd bomb by ratio", raw: func(t *testing.T) []byte {
+	{name: "zstd bomb by ratio", limit: func(l *unpack.Limits) { l.RatioFrom = 8 << 20 }, raw: func(t *testing.T) []byte {
 		var b bytes.Buffer
 		z, err := zstd.NewWriter(&b)
 		if err != nil {
@@ -126,7 +126,7 @@ var attacks = []attack{
 		if _, err := z.Write(pack(t, file("f", "x"))); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.CopyN(z, zeros{}, unpack.RatioFloor+(8<<20)); err != nil {
+		if _, err := io.CopyN(z, zeros{}, 16<<20); err != nil {
 			t.Fatal(err)
 		}
 		z.Close()

@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// opaqueXattr is the attribute by which overlayfs knows a folder that hides
-// what lies below it. The trusted one takes privilege; overlays that an
-// ordinary user mounts (option userxattr) look at the other.
-func opaqueXattr(ids rootfs.IDs) string {
+// overlayXattr gives the name of one of overlayfs's attributes. The trusted
+// ones take privilege; overlays that an ordinary user mounts (option
+// userxattr) look at the others.
+func overlayXattr(ids rootfs.IDs, name string) string {
 	if ids == rootfs.IDsHost {
-		return "trusted.overlay.opaque"
+		return "trusted.overlay." + name
 	}
-	return "user.overlay.opaque"
+	return "user.overlay." + name
 }
 
 // whiteout makes real disappear from the layers below.
@@ -39,6 +39,7 @@ func (u *unpacker) whiteout(real string, seq int64) error {
 		if err := unix.Mknodat(fd, base, unix.S_IFCHR, 0); err != nil {
 			return broken("mark %q as deleted: %w", real, err)
 		}
+		u.marked[parent] = struct{}{}
 	case err != nil:
 		return broken("look at %q: %w", real, err)
 	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
@@ -66,8 +67,17 @@ func (u *unpacker) finishDir(real string, a dirAttr) error {
 		}
 	}
 	if _, ok := u.isOpaque(real); ok {
-		if err := unix.Fsetxattr(fd, opaqueXattr(u.opt.IDs), []byte("y"), 0); err != nil {
+		if err := unix.Fsetxattr(fd, overlayXattr(u.opt.IDs, "opaque"), []byte("y"), 0); err != nil {
 			return broken("mark %q as opaque: %w", real, err)
+		}
+	}
+	if _, ok := u.marked[real]; ok {
+		// A folder that only one layer has is shown as it is, with the marks
+		// for deletions in it, unless it claims to be a copy of another one.
+		// An empty origin is overlayfs's own word for "a copy, of what is not
+		// known" (fs/overlayfs, ovl_path_check_origin_xattr).
+		if err := unix.Fsetxattr(fd, overlayXattr(u.opt.IDs, "origin"), nil, 0); err != nil {
+			return broken("mark %q as having deletions: %w", real, err)
 		}
 	}
 	for name, value := range a.xattrs {

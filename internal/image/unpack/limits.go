@@ -15,12 +15,11 @@ type Limits struct {
 	Path    int   // bytes of one name or link target
 	Depth   int   // components of one name
 	// Ratio is how many times its compressed size a stream may grow to. It
-	// counts from RatioFloor on, so that small, very even layers pass.
-	Ratio int64
+	// counts from RatioFrom uncompressed bytes on, so that small, very even
+	// layers pass.
+	Ratio     int64
+	RatioFrom int64
 }
-
-// RatioFloor is the size in bytes up to which Limits.Ratio is not looked at.
-const RatioFloor = 512 << 20
 
 // DefaultLimits are wide enough for every published image known to us (the
 // largest have some 700,000 files and 40 GiB in a layer) and narrow enough for
@@ -32,13 +31,15 @@ var DefaultLimits = Limits{
 	Path:    4095, // PATH_MAX less its NUL
 	Depth:   256,
 	Ratio:   500,
+
+	RatioFrom: 512 << 20,
 }
 
 // maxComponent is NAME_MAX of every file system a store can lie on.
 const maxComponent = 255
 
 func (l Limits) check() error {
-	if l.Entries <= 0 || l.Bytes <= 0 || l.Names <= 0 || l.Path <= 0 || l.Depth <= 0 || l.Ratio <= 0 {
+	if l.Entries <= 0 || l.Bytes <= 0 || l.Names <= 0 || l.Path <= 0 || l.Depth <= 0 || l.Ratio <= 0 || l.RatioFrom <= 0 {
 		return bailey.Errorf(bailey.CodeUsage, "unpack a layer", "give every limit a value above zero", "a limit of the unpacker is not positive: %+v", l)
 	}
 	return nil

@@ -90,7 +90,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	if s.n > s.limits.Bytes {
 		return 0, tooMuch("bytes", s.limits.Bytes, "the uncompressed tar is longer than allowed")
 	}
-	if s.n > RatioFloor && s.n/s.limits.Ratio > s.in.n {
+	if s.n > s.limits.RatioFrom && s.n/s.limits.Ratio > s.in.n {
 		return 0, tooMuch("ratio", s.limits.Ratio, "%d compressed bytes have grown to %d: a decompression bomb", s.in.n, s.n)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -64,6 +64,7 @@ type unpacker struct {
 	links     map[string]struct{} // symbolic links made, by real path
 	whiteouts map[string]int64    // real path of what a layer below loses
 	opaque    map[string]int64    // real path of folders that hide what is below
+	marked    map[string]struct{} // folders with whiteouts in them
 	dropped   map[string]struct{} // device nodes, so that a link to one can be dropped too
 	bytes     int64
 	names     int64
@@ -90,7 +91,7 @@ func Layer(s *Stream, dir *os.File, opt Options) (Result, error) {
 	u := &unpacker{
 		opt: opt, root: int(dir.Fd()), last: place{fd: -1},
 		dirs: map[string]dirAttr{}, removed: map[string]int64{}, links: map[string]struct{}{},
-		whiteouts: map[string]int64{}, opaque: map[string]int64{}, dropped: map[string]struct{}{},
+		whiteouts: map[string]int64{}, opaque: map[string]int64{}, marked: map[string]struct{}{}, dropped: map[string]struct{}{},
 		result: &Result{}, buf: make([]byte, 128<<10),
 	}
 	defer u.forget()
