@@ -81,3 +81,7 @@ type WatchEvent struct {
 	Op   WatchOp
 	Path string // relative to the watched path; "" is that path itself
 }
+
+// watchReady is the record that says that a watch is in place: a set of bits
+// that no event has.
+const watchReady = WatchCreate | WatchRemove | WatchOverflow
