@@ -21,6 +21,9 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Instance,
 	if err := check(spec); err != nil {
 		return nil, err
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, setupError(err)
+	}
 	d.trace("identity")
 	id, err := d.newIdentity(spec.User)
 	if err != nil {
@@ -37,11 +40,11 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Instance,
 		in.release()
 		return nil, err
 	}
-	go in.watch()
 	if spec.Limits.Timeout > 0 && len(spec.Entry.Command) > 0 {
 		in.startTimer(spec.Limits.Timeout)
 	}
-	return in, ctx.Err()
+	go in.watch()
+	return in, nil
 }
 
 // check refuses what would otherwise fail in the middle or mean something else.
@@ -70,6 +73,11 @@ func check(spec driver.Spec) error {
 	}
 	if !path.IsAbs(spec.Workdir) {
 		return bad("the working folder %q is not an absolute path", spec.Workdir)
+	}
+	if strings.HasPrefix(spec.Workdir, "/proc") {
+		// A folder of the host that a descriptor leads to could be reached so
+		// (CVE-2024-21626). None is open then, and nobody works in there.
+		return bad("the working folder %q lies in /proc", spec.Workdir)
 	}
 	return nil
 }

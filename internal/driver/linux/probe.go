@@ -70,7 +70,11 @@ func (d *Driver) try(ctx context.Context, level bailey.Isolation, overlay bool) 
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() {
+		// overlayfs has made a folder there that its owner may not even read.
+		os.Chmod(filepath.Join(dir, "layer/work/work"), 0o700)
+		os.RemoveAll(dir)
+	}()
 	for _, name := range []string{"lower", "layer/upper", "layer/work"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			return err
