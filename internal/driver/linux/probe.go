@@ -71,8 +71,10 @@ func (d *Driver) try(ctx context.Context, level bailey.Isolation, overlay bool) 
 		return err
 	}
 	defer func() {
-		// overlayfs has made a folder there that its owner may not even read.
-		os.Chmod(filepath.Join(dir, "layer/work/work"), 0o700)
+		// overlayfs has made folders there that their owner may not even read.
+		for _, name := range []string{"layer/work/work", "layer/work/work/incompat"} {
+			os.Chmod(filepath.Join(dir, name), 0o700)
+		}
 		os.RemoveAll(dir)
 	}()
 	for _, name := range []string{"lower", "layer/upper", "layer/work"} {
