@@ -17,25 +17,36 @@ import (
 // Do runs a command and returns when it has ended and its sandbox has gone. An
 // error means that it did not run; then nothing of it is left.
 func (h *Host) Do(ctx context.Context, req Request) (*Outcome, error) {
-	h.trace("plan")
-	b, view, err := h.plan(req)
+	b, view, err := h.begin(req)
 	if err != nil {
 		return nil, err
 	}
-	out := &Outcome{Notes: view.Notes}
-	h.trace("record")
-	if out.Run, err = h.record(b); err != nil {
-		return nil, err
-	}
-	b.run = out.Run
+	out := &Outcome{Run: b.run, Notes: view.Notes}
 	if err := b.execute(ctx, view, out); err != nil {
-		// A run that never started leaves no record: there is nothing to tell.
-		out.Run.Remove()
-		out.Run.Close()
+		b.abandon()
 		return nil, err
 	}
 	h.trace("finish")
-	return out, b.finish(out)
+	return out, b.finish(out.End)
+}
+
+// begin plans a run and makes its record.
+func (h *Host) begin(req Request) (*builder, hostview.View, error) {
+	h.trace("plan")
+	b, view, err := h.plan(req)
+	if err != nil {
+		return nil, view, err
+	}
+	h.trace("record")
+	b.run, err = h.record(b)
+	return b, view, err
+}
+
+// abandon takes a run back that never started: there is nothing to tell of it.
+func (b *builder) abandon() {
+	b.disk.Close()
+	b.run.Remove()
+	b.run.Close()
 }
 
 // plan decides what the sandbox sees. It reads the host and changes nothing.
@@ -115,13 +126,24 @@ func (h *Host) record(b *builder) (*folder.Run, error) {
 
 // execute builds the sandbox and sees the command to its end.
 func (b *builder) execute(ctx context.Context, view hostview.View, out *Outcome) error {
+	spec, err := b.spec(ctx, view)
+	if err != nil {
+		return err
+	}
+	spec.Entry.Command = b.req.Command
+	b.host.trace("start")
+	return b.attend(ctx, spec, out)
+}
+
+// spec prepares all that the driver needs but what is to be run.
+func (b *builder) spec(ctx context.Context, view hostview.View) (driver.Spec, error) {
 	b.host.trace("prepare")
 	if err := b.openDisk(); err != nil {
-		return err
+		return driver.Spec{}, err
 	}
 	if !b.req.Writable {
 		if err := b.plan.Prepare(ctx, b.base.here); err != nil {
-			return err
+			return driver.Spec{}, err
 		}
 	}
 	env := view.Env
@@ -133,27 +155,24 @@ func (b *builder) execute(ctx context.Context, view hostview.View, out *Outcome)
 		err = b.processRoot(view)
 	}
 	if err != nil {
-		return err
+		return driver.Spec{}, err
 	}
 	spec := driver.Spec{
 		ID: b.run.ID(), Level: b.req.Level, Hostname: "bailey", Root: b.root, Workdir: b.req.Workdir, Env: env,
 		User:   driver.User{UID: b.req.UID, GID: b.req.GID, HostUID: b.owner.uid, HostGID: b.owner.gid},
 		Limits: b.req.Limits, Defaults: defaults(), Disks: []string{b.run.Dir()}, NestedSandboxes: b.req.Nested,
 	}
-	spec.Entry.Command = b.req.Command
 	if b.disk != nil {
 		spec.Mount, spec.MountAt = b.disk.File(), b.base.there
-		spec.Limits.Disk = b.req.Limits.Disk
 	}
-	b.host.trace("start")
-	return b.attend(ctx, spec, out)
+	return spec, nil
 }
 
 // finish writes down how it ended and removes what is not kept.
-func (b *builder) finish(out *Outcome) error {
-	rec := &out.Run.Record
-	rec.End, rec.Ended, rec.State = &out.End, time.Now().UTC(), folder.StateKept
-	err := out.Run.Save()
+func (b *builder) finish(end bailey.End) error {
+	rec := &b.run.Record
+	rec.End, rec.Ended, rec.State = &end, time.Now().UTC(), folder.StateKept
+	err := b.run.Save()
 	b.host.trace("saved")
 	errs := []error{err, folder.RemoveTree(filepath.Join(b.base.here, scratchDir))}
 	for _, r := range rec.Roots {

@@ -22,18 +22,26 @@ type builder struct {
 	fs   owner // whose files the child makes at this point of the script
 	next int   // the next fixed descriptor number for paths through /proc/self/fd
 
-	stopAt string // for the fault suite: the step after which the child stops itself
+	stop Stop // for the fault suite
 }
 
 // Do appends a step.
 func (b *builder) Do(name string, nr uintptr, args ...spawn.Arg) spawn.Step {
 	st := b.Script.Do(name, nr, args...)
-	if b.stopAt != "" && name == b.stopAt {
-		b.stopAt = ""
-		pid := b.Script.Do("stop: own pid", unix.SYS_GETPID).Result()
-		b.Script.Do("stop", unix.SYS_KILL, spawn.From(pid), spawn.Int(int(unix.SIGSTOP)))
+	if b.stop.After > 0 && b.stop.After == len(b.Steps()) {
+		gate := spawn.Int(b.stop.Gate)
+		b.Script.Do("stop: say so", unix.SYS_WRITE, gate, b.Bytes([]byte("x")), spawn.Int(1))
+		b.Script.Do("stop: wait", unix.SYS_READ, gate, b.Bytes(make([]byte, 1)), spawn.Int(1))
 	}
 	return st
+}
+
+// Start runs the script.
+func (b *builder) Start(opt spawn.Options) (*spawn.Process, error) {
+	if b.stop.Steps != nil {
+		b.stop.Steps(b.Steps())
+	}
+	return b.Script.Start(opt)
 }
 
 // ground is a folder of the new root, and who owns what is made there.
@@ -59,8 +67,8 @@ const (
 // opens otherwise and below the common limit of 1024.
 const fixedFDs = 600
 
-func newBuilder(id *identity, omit map[Protection]bool, stopAt string) *builder {
-	return &builder{Script: &spawn.Script{}, id: id, omit: omit, dirs: map[string]ground{}, next: fixedFDs, stopAt: stopAt}
+func newBuilder(id *identity, omit map[Protection]bool, stop Stop) *builder {
+	return &builder{Script: &spawn.Script{}, id: id, omit: omit, dirs: map[string]ground{}, next: fixedFDs, stop: stop}
 }
 
 var (

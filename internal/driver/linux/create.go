@@ -14,6 +14,7 @@ import (
 	"github.com/bailey-sandbox/bailey/internal/driver"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/pid1"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/spawn"
+	"github.com/bailey-sandbox/bailey/internal/guest"
 )
 
 // Create builds a sandbox.
@@ -195,7 +196,8 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 	}
 	argv, env := spec.Entry.Command, spec.Env
 	if spec.Entry.Agent != "" {
-		argv = []string{"bailey-init"}
+		// The connection is the sandbox's lease as well.
+		argv, env = []string{"bailey-init", "--lease"}, guest.InitEnv()
 	} else {
 		argv = pid1.Argv(candidates(argv[0], spec.Env), argv)
 	}

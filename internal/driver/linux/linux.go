@@ -15,10 +15,16 @@ type Options struct {
 	// Omit leaves out protections, for the control runs of the escape suite.
 	Omit []Protection
 	// Trace, when given, is called in the parent before each of its steps, and
-	// StopAt names a step of the child after which the child stops itself. Both
-	// are for the fault suite.
+	// StopAt says where the child stops. Both are for the fault suite.
 	Trace  func(step string)
-	StopAt string
+	StopAt Stop
+}
+
+// Stop says where the child stops. See package faults.
+type Stop struct {
+	After int                  // it stops when it has taken this many steps; 0: never
+	Gate  int                  // it writes a byte here, and goes on when it has read one
+	Steps func(names []string) // told the names of all its steps
 }
 
 // Driver builds sandboxes of the process and container levels.

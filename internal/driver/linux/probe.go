@@ -72,8 +72,8 @@ func (d *Driver) try(ctx context.Context, level bailey.Isolation, overlay bool) 
 	}
 	defer func() {
 		// overlayfs has made folders there that their owner may not even read.
-		for _, name := range []string{"layer/work/work", "layer/work/work/incompat"} {
-			os.Chmod(filepath.Join(dir, name), 0o700)
+		for _, name := range []string{"", "/incompat", "/incompat/volatile"} {
+			os.Chmod(filepath.Join(dir, "layer/work/work"+name), 0o700)
 		}
 		os.RemoveAll(dir)
 	}()

@@ -1,0 +1,153 @@
+package embedded_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/embedded"
+)
+
+// initPath is bailey-init, built once for this package's tests.
+var initPath string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "bailey-embedded-")
+	if err != nil {
+		panic(err)
+	}
+	initPath = filepath.Join(dir, "bailey-init")
+	build := exec.Command("go", "build", "-o", initPath, "../cmd/bailey-init")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		panic(string(out))
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func open(t testing.TB) (*embedded.Client, string) {
+	t.Helper()
+	home, project := t.TempDir(), t.TempDir()
+	os.Chmod(home, 0o700)
+	os.WriteFile(filepath.Join(project, "file"), []byte("on the host\n"), 0o644)
+	c, err := embedded.Open(embedded.Options{Home: home, Init: initPath, Warm: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c, project
+}
+
+func TestSandboxStays(t *testing.T) {
+	ctx := context.Background()
+	c, project := open(t)
+	s, err := c.Create(ctx, bailey.Spec{Workspace: project, Env: []string{"FOO=spec"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		cmd  bailey.Command
+		out  string
+		code int
+	}{
+		{bailey.Command{Args: []string{"sh", "-c", "cat file; echo inside > file; echo $FOO; exit 3"}}, "on the host\nspec\n", 3},
+		{bailey.Command{Args: []string{"sh", "-c", "cat file; echo $FOO $BAR; pwd"}, Env: []string{"FOO=own", "BAR=x"}}, "inside\nown x\n" + project + "\n", 0},
+		{bailey.Command{Args: []string{"cat"}, Stdin: []byte("a\x00b")}, "a\x00b", 0},
+		{bailey.Command{Args: []string{"cat"}}, "", 0},
+		{bailey.Command{Args: []string{"pwd"}, Dir: "/"}, "/\n", 0},
+	} {
+		r, err := s.Run(ctx, tc.cmd)
+		if err != nil {
+			t.Fatal(tc.cmd.Args, err)
+		}
+		if string(r.Stdout) != tc.out || r.End.ExitCode != tc.code || r.End.Reason != bailey.EndExit {
+			t.Errorf("%q: %q %+v", tc.cmd.Args, r.Stdout, r.End)
+		}
+	}
+	if _, err := s.Run(ctx, bailey.Command{Args: []string{"no-such-command"}}); bailey.CodeOf(err) != bailey.CodeCommandNotFound {
+		t.Errorf("a missing command: %v", err)
+	}
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := os.ReadFile(filepath.Join(project, "file")); string(b) != "on the host\n" {
+		t.Errorf("the host's file is %q", b)
+	}
+	if _, err := s.Run(ctx, bailey.Command{Args: []string{"true"}}); bailey.CodeOf(err) != bailey.CodeSandboxLost {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	ctx := context.Background()
+	c, project := open(t)
+	for _, tc := range []struct {
+		spec bailey.Spec
+		code bailey.Code
+	}{
+		{bailey.Spec{Workspace: "/"}, bailey.CodeWorkspaceRefused},
+		{bailey.Spec{Workspace: project, Isolation: bailey.IsolationGVisor}, bailey.CodeIsolationUnavailable},
+		{bailey.Spec{Workspace: project, MinIsolation: bailey.IsolationMicroVM}, bailey.CodeIsolationUnavailable},
+		{bailey.Spec{Workspace: project, Isolation: bailey.IsolationProcess, MinIsolation: bailey.IsolationContainer}, bailey.CodeUsage},
+		{bailey.Spec{Workspace: project, Mounts: []string{"/:/host"}}, bailey.CodeHostRootEquivalent},
+	} {
+		if _, err := c.Create(ctx, tc.spec); bailey.CodeOf(err) != tc.code {
+			t.Errorf("%+v: %v, want code %s", tc.spec, err, tc.code)
+		}
+	}
+}
+
+func BenchmarkExec(b *testing.B) {
+	ctx := context.Background()
+	c, project := open(b)
+	s, err := c.Create(ctx, bailey.Spec{Workspace: project})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close(ctx)
+	for b.Loop() {
+		if _, err := s.Run(ctx, bailey.Command{Args: []string{"/bin/true"}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func ExampleClient() {
+	ctx := context.Background()
+	home, _ := os.MkdirTemp("", "bailey-home-")
+	defer os.RemoveAll(home)
+	project, _ := os.MkdirTemp("", "project-")
+	defer os.RemoveAll(project)
+	os.WriteFile(filepath.Join(project, "plan.md"), []byte("the plan"), 0o644)
+
+	client, err := embedded.Open(embedded.Options{Home: home, Init: initPath})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+	sandbox, err := client.Create(ctx, bailey.Spec{Workspace: project})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	result, err := sandbox.Run(ctx, bailey.Command{Args: []string{"sh", "-c", "rm -rf * ~/; ls | wc -l"}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("files inside:", strings.TrimSpace(string(result.Stdout)))
+	sandbox.Close(ctx)
+	files, _ := os.ReadDir(project)
+	fmt.Println("files on the host:", len(files))
+	// Output:
+	// files inside: 0
+	// files on the host: 1
+}

@@ -1,0 +1,70 @@
+package run
+
+import (
+	"context"
+
+	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/guest"
+	"github.com/bailey-sandbox/bailey/internal/hostview"
+	"github.com/bailey-sandbox/bailey/internal/store/folder"
+)
+
+// Sandbox is a sandbox that stays while this process holds it, with
+// bailey-init as its first process.
+type Sandbox struct {
+	*guest.Client
+	Instance driver.Instance
+	Run      *folder.Run // locked
+	Env      []string    // what commands get if they say nothing else
+	Workdir  string
+	Notes    []hostview.Note
+
+	b *builder
+}
+
+// Open makes a sandbox that stays. agent is the path of the bailey-init
+// program; req.Command, Streams and Capture are not used.
+func (h *Host) Open(ctx context.Context, req Request, agent string) (*Sandbox, error) {
+	b, view, err := h.begin(req)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sandbox{Run: b.run, Notes: view.Notes, Workdir: b.req.Workdir, b: b}
+	if err := s.start(ctx, view, agent); err != nil {
+		b.abandon()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Sandbox) start(ctx context.Context, view hostview.View, agent string) error {
+	spec, err := s.b.spec(ctx, view)
+	if err != nil {
+		return err
+	}
+	s.Env = spec.Env
+	spec.Entry.Agent = agent
+	if s.Instance, err = s.b.host.Driver.Create(ctx, spec); err != nil {
+		return err
+	}
+	socket, err := guest.NewSocket(s.Instance.Agent())
+	if err == nil {
+		s.Client, err = guest.NewClient(ctx, socket, guest.ClientOptions{})
+	}
+	if err != nil {
+		s.Instance.Destroy(context.WithoutCancel(ctx))
+		return bailey.Errorf(bailey.CodeSetupFailed, "speak with the sandbox's first process", "", "%w", err)
+	}
+	return nil
+}
+
+// Close ends the sandbox and keeps what it changed. The caller closes Run.
+func (s *Sandbox) Close(ctx context.Context) (bailey.End, error) {
+	s.Client.Close()
+	if err := s.Instance.Destroy(ctx); err != nil {
+		s.b.finish(s.Instance.End())
+		return s.Instance.End(), err
+	}
+	return s.Instance.End(), s.b.finish(s.Instance.End())
+}
