@@ -170,7 +170,7 @@ func newHost() (*run.Host, error) {
 			h.Home = u.HomeDir
 		}
 	}
-	d := linux.New(linux.Options{State: f.Path(), Trace: faults.Trace, StopAt: faults.Child()})
+	d := linux.New(linux.Options{State: f.Path(), Trace: faults.Trace, StopAt: linux.Stop(faults.Child())})
 	d.Warm(1, false)
 	h.Driver = d
 	return h, nil

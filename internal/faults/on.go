@@ -4,24 +4,62 @@ package faults
 
 import (
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 )
 
-const variable = "BAILEY_FAULT"
+const (
+	variable = "BAILEY_FAULT"
+	list     = "BAILEY_FAULT_LIST"
+)
 
 // Trace is called before each step of the parent.
 func Trace(step string) {
+	note(step)
 	if os.Getenv(variable) == step {
 		syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
 	}
 }
 
-// Child names the step of the sandbox's first process to stop after, or "".
-func Child() string {
-	name, _ := strings.CutPrefix(os.Getenv(variable), "child:")
-	if name == os.Getenv(variable) {
-		return ""
+// stop is read before anything opens descriptors: the gate is number 3, which
+// the sandbox's first process wants for itself.
+var stop = func() Stop {
+	s := Stop{Steps: steps}
+	number, ok := strings.CutPrefix(os.Getenv(variable), "child:")
+	after, err := strconv.Atoi(number)
+	if !ok || err != nil {
+		return s
 	}
-	return name
+	const inherited, high = 3, 900
+	gate, _, errno := syscall.Syscall(syscall.SYS_FCNTL, inherited, syscall.F_DUPFD_CLOEXEC, high)
+	if errno != 0 {
+		return s
+	}
+	syscall.Close(inherited)
+	s.After, s.Gate = after, int(gate)
+	return s
+}()
+
+// Child says where the sandbox's first process stops.
+func Child() Stop { return stop }
+
+func steps(names []string) {
+	for _, n := range names {
+		note("child:" + n)
+	}
+}
+
+// note writes a step down where the suite asked for the list of them.
+func note(step string) {
+	path := os.Getenv(list)
+	if path == "" {
+		return
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	f.WriteString(step + "\x00")
 }
