@@ -33,6 +33,10 @@ func TestMain(m *testing.M) {
 	case "leader":
 		os.Exit(leaderRole(os.Args[1:]))
 	}
+	// The first of these starts a goroutine for good; the tests count theirs.
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGUSR1)
+	signal.Stop(c)
 	os.Exit(m.Run())
 }
 
@@ -85,6 +89,7 @@ func relayRole(command []string) int {
 				panic("as asked")
 			}
 			kill(s.(syscall.Signal))
+			kill(syscall.SIGCONT) // a stopped process would not see it
 		},
 		OnStop:     func() { kill(syscall.SIGSTOP) },
 		OnContinue: func() { kill(syscall.SIGCONT) },

@@ -1,6 +1,8 @@
 package terminal
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -216,7 +218,7 @@ func TestRunInShell(t *testing.T) {
 func TestKeys(t *testing.T) {
 	s := newShell(t)
 	s.check(func() {
-		s.start(`trap "echo got-INT" INT; trap "echo got-QUIT; exit 3" QUIT; echo trapped; while :; do sleep 0.05; done`)
+		s.start(`trap "echo got-INT" INT; trap "echo got-QUIT; exit 3" QUIT; sleep 1000 & echo trapped; while :; do wait; done`)
 		s.expect("trapped")
 		s.send("\x03")
 		s.expect("got-INT")
@@ -305,7 +307,9 @@ func (s *shell) waitJob(state string) {
 func TestSuspendResizes(t *testing.T) {
 	s := newShell(t)
 	s.check(func() {
-		s.start(`trap "stty size; exit" CONT; echo trapped; while :; do sleep 0.05; done`)
+		// The script forks nothing while it waits: the kernel does not report a
+		// process as stopped that waits for a child which stopped in vfork.
+		s.start(`trap "stty size; exit" CONT; sleep 1000 & echo trapped; while :; do wait; done`)
 		s.expect("trapped")
 		s.send("\x1a")
 		s.expect("Stopped")
@@ -381,7 +385,7 @@ func (s *shell) foreground() int {
 func TestResize(t *testing.T) {
 	s := newShell(t)
 	s.check(func() {
-		s.start(`trap "stty size; exit" WINCH; echo trapped; while :; do sleep 0.05; done`)
+		s.start(`trap "stty size; exit" WINCH; sleep 1000 & echo trapped; while :; do wait; done`)
 		s.expect("trapped")
 		if err := SetSize(s.master, Size{Rows: 17, Cols: 63}); err != nil {
 			t.Fatal(err)
@@ -485,4 +489,30 @@ func TestHostileOutput(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
+}
+
+func TestTerminalGone(t *testing.T) {
+	for _, c := range []struct{ name, command, shown string }{
+		{"quiet", "sh -c 'echo re''ady; exec sleep 1000'", "ready"},
+		{"writing", "sh -c 'while :; do echo on-and-on; done'", "on-and-on\r\non-and-on"},
+		{"full-screen", "less /etc/passwd", "root"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newShell(t)
+			s.send(s.relay + c.command + "\n")
+			s.expect(c.shown)
+			relay := s.foreground()
+			s.master.Close()
+			for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				if unix.Kill(relay, 0) != nil {
+					return
+				}
+				if b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", relay)); bytes.Contains(b, []byte(") Z")) {
+					return
+				}
+			}
+			t.Errorf("the relay (process %d) outlives its terminal", relay)
+			_ = unix.Kill(relay, unix.SIGKILL)
+		})
+	}
 }
