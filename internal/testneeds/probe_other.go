@@ -1,0 +1,5 @@
+//go:build !linux
+
+package testneeds
+
+var probes = map[Feature]probe{Processors: anyProcessor, AMD64: amd64}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// pass is one way of running the tests.
+type pass struct {
+	name string
+	dir  string   // the checkout that it runs in, "" for this one
+	env  []string // more variables
+	args []string // more arguments of go test
+	temp string   // its temporary folder, which must be empty afterwards
+	root bool
+	who  *account // the user it runs as, nil for the one who started the suite
+}
+
+// passes gives the passes of whoever started the suite, and what takes back
+// what they need.
+func (s *suite) passes(ctx context.Context) (list []*pass, cleanup func(), err error) {
+	base, err := os.MkdirTemp("/tmp", "bt-") // a short name: sockets have little room
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := os.Chmod(base, 0o755); err != nil {
+		return nil, nil, err
+	}
+	root := os.Geteuid() == 0
+	name := "user"
+	if root {
+		name = "root"
+	}
+	add := func(p *pass) error {
+		p.temp = filepath.Join(base, fmt.Sprint("t", len(list)))
+		if err := os.Mkdir(p.temp, 0o700); err != nil {
+			return err
+		}
+		if p.who != nil {
+			if err := os.Chown(p.temp, p.who.uid, p.who.gid); err != nil {
+				return err
+			}
+		}
+		list = append(list, p)
+		return nil
+	}
+	err = add(&pass{name: name, root: root, env: []string{"CGO_ENABLED=0"}})
+	if err == nil && has("gcc") {
+		err = add(&pass{name: name + "+race", root: root, env: []string{"CGO_ENABLED=1"}, args: []string{"-race"}})
+	} else if err == nil {
+		s.note("nothing ran under the race detector: gcc is not installed")
+	}
+	var who *account
+	cleanup = func() {
+		if who != nil {
+			if err := who.remove(); err != nil {
+				s.fault("remove the user %s: %v", who.name, err)
+			}
+		}
+		if err := os.RemoveAll(base); err != nil {
+			s.fault("remove the temporary folder: %v", err)
+		}
+	}
+	if err == nil && root {
+		if who, err = newAccount(ctx, base); err == nil {
+			err = add(&pass{name: "ordinary", dir: who.source, env: []string{"CGO_ENABLED=0", "GOFLAGS=" + os.Getenv("GOFLAGS") + " -buildvcs=false"}, args: []string{"-exec", who.wrapper()}, who: who})
+		}
+	}
+	if err != nil {
+		cleanup()
+		return nil, nil, err
+	}
+	return list, cleanup, nil
+}
+
+// runPass runs the tests one package after the other, since some count what is
+// left on the whole machine.
+func (s *suite) runPass(ctx context.Context, p *pass, patterns []string, declared map[string][]string) {
+	fmt.Printf("\n== %s\n", p.name)
+	r := s.results.reader(p.name, os.Stdout)
+	command := []string{"go", "test", "-json", "-count=1", "-p=1", "-vet=off", "-timeout=30m"}
+	command = append(append(command, p.args...), patterns...)
+	env := append([]string{"TMPDIR=" + p.temp, "BAILEY_HOME=" + filepath.Join(p.temp, "bailey-home"), "GOTMPDIR=" + os.TempDir()}, p.env...)
+	err := stream(ctx, p.dir, env, r.read, command...)
+	if ctx.Err() != nil {
+		return
+	}
+	for _, f := range r.faults {
+		s.fault("%s: %s", p.name, f)
+	}
+	if err != nil && len(r.faults) == 0 && !s.results.failedIn(p.name) {
+		s.fault("%s: go test: %v", p.name, err)
+	}
+	s.judgePass(ctx, p, r, declared)
+	s.leftBehind(p)
+}
+
+// judgePass fails what did not run though it could have.
+func (s *suite) judgePass(ctx context.Context, p *pass, r *reader, declared map[string][]string) {
+	known := map[need]bool{}
+	met := func(n need) bool {
+		if v, ok := known[n]; ok {
+			return v
+		}
+		known[n] = s.probe(ctx, p, n)
+		return known[n]
+	}
+	for k, by := range s.results.tests {
+		o, ok := by[p.name]
+		if !ok || o.action != "skip" {
+			continue
+		}
+		if err := judge(o.reason, p.root, met); err != nil {
+			s.fault("%s: %s was skipped: %v", p.name, k, err)
+		}
+	}
+	for pkg, names := range declared {
+		if _, ended := s.results.times[pkg][p.name]; !ended {
+			if len(names) > 0 {
+				s.fault("%s: %s did not run", p.name, pkg)
+			}
+			continue
+		}
+		for _, name := range names {
+			if _, ran := s.results.tests[key{pkg, name}][p.name]; !ran && !r.broken[pkg] {
+				s.fault("%s: %s is declared and did not run", p.name, key{pkg, name})
+			}
+		}
+	}
+}
+
+// probe asks, as the pass's user, whether a tool or feature is there.
+func (s *suite) probe(ctx context.Context, p *pass, n need) bool {
+	self, err := os.Executable()
+	if err != nil {
+		s.fault("probe: %v", err)
+		return true
+	}
+	command := []string{self, "probe", n.kind, n.name}
+	if p.who != nil {
+		command = append(p.who.command(), command...)
+	}
+	cmd := prepare(ctx, "/", []string{"TMPDIR=" + p.temp}, command...)
+	out, err := cmd.CombinedOutput()
+	switch code := cmd.ProcessState.ExitCode(); {
+	case err == nil:
+		return true
+	case code == probeUnmet:
+		return false
+	default:
+		s.fault("%s: the probe for %s %s ended with %d: %s", p.name, n.kind, n.name, code, out)
+		return true
+	}
+}
+
+// leftBehind fails a pass that left files, mounts or processes.
+func (s *suite) leftBehind(p *pass) {
+	if b, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
+		for line := range strings.SplitSeq(string(b), "\n") {
+			if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], p.temp) {
+				s.fault("%s: a mount was left at %s", p.name, f[4])
+			}
+		}
+	}
+	entries, err := os.ReadDir(p.temp)
+	if err != nil {
+		s.fault("%s: %v", p.name, err)
+	}
+	for _, e := range entries {
+		s.fault("%s: left in the temporary folder: %s", p.name, e.Name())
+	}
+	if p.who != nil {
+		for _, proc := range p.who.processes() {
+			s.fault("%s: a process was left: %s", p.name, proc)
+		}
+	}
+}
