@@ -45,6 +45,9 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Instance,
 		in.startTimer(spec.Limits.Timeout)
 	}
 	go in.watch()
+	if in.group.watched > 0 {
+		go in.watchMemory(in.group.watched)
+	}
 	return in, nil
 }
 

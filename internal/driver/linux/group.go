@@ -19,6 +19,8 @@ type group struct {
 	entry  cgroup.Entry
 	limits bailey.Limits // asked for or by default, and in force
 	rlimit bool          // processes are bounded by RLIMIT_NPROC
+	// watched is the default memory limit when no control group holds it.
+	watched int64
 }
 
 // cgroupHost looks at the host's control groups once, at the first sandbox.
@@ -65,6 +67,9 @@ func (d *Driver) newGroup(spec driver.Spec, rooted bool) (*group, error) {
 	}
 	if d.omit[NoCgroup] {
 		ask = bailey.Limits{}
+	}
+	if ask.Memory == 0 && memory > 0 {
+		g.watched, want.Memory = memory, memory
 	}
 	var err error
 	if g.Group, err = cgroup.New(host, spec.ID, ask, spec.Disks...); err != nil {

@@ -32,6 +32,8 @@ type instance struct {
 	reason bailey.Reason // why Kill was called; the first reason counts
 	done   chan struct{}
 	end    bailey.End
+	victim string // and peak: what watchMemory saw
+	peak   int64
 
 	once sync.Once
 }
@@ -90,12 +92,15 @@ func (in *instance) watch() {
 	in.mu.Lock()
 	ws, _ := in.proc.Reap()
 	in.reaped = true
-	reason := in.reason
+	reason, victim, peak := in.reason, in.victim, in.peak
 	in.mu.Unlock()
 	if in.timer != nil {
 		in.timer.Stop()
 	}
 	in.end = in.group.judge(verdict(last, ws, reason, in.group.limits))
+	if victim != "" {
+		in.end.Victim, in.end.Peak = victim, peak
+	}
 	close(in.done)
 }
 

@@ -103,7 +103,8 @@ func (b *builder) makeDev(m *mounts) {
 	}
 	pts := b.newFS("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "ptmxmode=0666", "mode=0620")
 	b.attach(pts, "/dev/pts", true, hostRoot)
-	shm := b.newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode=1777")
+	// A share of the machine's memory, for hosts on which no control group counts it.
+	shm := b.newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode=1777", "size=25%", "nr_inodes=256k")
 	b.attach(shm, "/dev/shm", true, hostRoot)
 	mq := b.newFS("mqueue", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	b.attach(mq, "/dev/mqueue", true, hostRoot)
