@@ -70,7 +70,7 @@ func discardCommand(inv *invocation) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	f, err := folder.Open()
+	f, err := openFolder()
 	if err != nil {
 		return 0, err
 	}

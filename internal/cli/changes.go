@@ -42,7 +42,7 @@ func changesCommand(inv *invocation) (int, error) {
 		return 0, err
 	}
 	if ref == "" {
-		f, err := folder.Open()
+		f, err := openFolder()
 		if err != nil {
 			return 0, err
 		}

@@ -180,7 +180,7 @@ func (f *runFlags) print(inv *invocation, out *run.Outcome, set *changes.Set, fa
 
 // lockRun finds a run and takes its lock.
 func lockRun(ref string) (*folder.Run, error) {
-	f, err := folder.Open()
+	f, err := openFolder()
 	if err != nil {
 		return nil, err
 	}

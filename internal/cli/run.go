@@ -112,10 +112,11 @@ func runCommand(inv *invocation) (int, error) {
 	if f.UID, f.GID, err = parseUser(f.user); err != nil {
 		return 0, err
 	}
-	h, err := newHost()
+	h, swept, err := newHost()
 	if err != nil {
 		return 0, err
 	}
+	defer func() { <-swept }()
 	wd, _ := os.Getwd()
 	for _, m := range f.mounts {
 		mount, err := hostview.ParseMount(m, wd, h.Home)
@@ -157,13 +158,15 @@ func parseUser(s string) (uid, gid int, err error) {
 	return uid, gid, nil
 }
 
-// newHost gathers what a run needs to know about its caller.
-func newHost() (*run.Host, error) {
+// newHost gathers what a run needs to know about its caller. What was left by
+// Baileys that were killed is removed meanwhile, until swept is closed.
+func newHost() (h *run.Host, swept chan struct{}, err error) {
 	f, err := folder.Open()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	h := &run.Host{Folder: f, Trace: faults.Trace, Env: os.Environ(), Home: os.Getenv("HOME")}
+	f.Sweep() // before a run is made, which would hold it off
+	h = &run.Host{Folder: f, Trace: faults.Trace, Env: os.Environ(), Home: os.Getenv("HOME")}
 	if u, err := user.Current(); err == nil {
 		h.User = u.Username
 		if h.Home == "" {
@@ -173,5 +176,10 @@ func newHost() (*run.Host, error) {
 	d := linux.New(linux.Options{State: f.Path(), Trace: faults.Trace, StopAt: linux.Stop(faults.Child())})
 	d.Warm(1, false)
 	h.Driver = d
-	return h, nil
+	swept = make(chan struct{})
+	go func() {
+		defer close(swept)
+		sweepGroups(f, d)
+	}()
+	return h, swept, nil
 }

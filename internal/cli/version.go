@@ -12,13 +12,17 @@ func versionCommand(inv *invocation) (int, error) {
 	if _, err := inv.parse(); err != nil {
 		return 0, err
 	}
-	v := Version
-	if v == "" {
-		v = "development"
-		if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-			v = info.Main.Version
-		}
-	}
-	fmt.Fprintln(inv.stdout, "bailey", v)
+	fmt.Fprintln(inv.stdout, "bailey", version())
 	return 0, nil
+}
+
+// version gives the version of a release, or what the build knows of itself.
+func version() string {
+	if Version != "" {
+		return Version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "development"
 }
