@@ -29,7 +29,7 @@ type ApplyOptions struct {
 }
 
 // applyBatch is how many files are staged before the disk is waited for.
-const applyBatch = 128
+const applyBatch = 1024
 
 // Apply carries the changes of a set over to the host, file by file, and
 // records the run as applied when nothing is left to do. Each file is replaced

@@ -8,9 +8,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sort"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -258,4 +260,15 @@ func TestAsUser(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Logf("%s", out)
+}
+
+func itoa(i int) string { return strconv.Itoa(i) }
+
+// stopwatch gives a function that reports the seconds since its last call.
+func stopwatch(b *testing.B) func(unit string) {
+	at := time.Now()
+	return func(unit string) {
+		b.ReportMetric(time.Since(at).Seconds(), unit)
+		at = time.Now()
+	}
 }

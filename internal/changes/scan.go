@@ -67,6 +67,9 @@ func scanRoot(ctx context.Context, run *folder.Run, set *Set, i int, root folder
 	if root.UserXattr {
 		s.prefix = "user.overlay."
 	}
+	if !root.Since.IsZero() {
+		s.started = root.Since.UnixNano()
+	}
 	s.hooks = hooksPath(host, i)
 	if root.Mode == folder.ModeCopy {
 		return s.copied(layer, filepath.Join(run.Dir(), root.Layer))

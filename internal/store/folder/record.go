@@ -50,6 +50,9 @@ type Root struct {
 	// Dev and Ino identify the host folder as it was when the run began.
 	Dev uint64 `json:"dev"`
 	Ino uint64 `json:"ino"`
+	// Since takes the place of the run's start where a layer was made
+	// later: host files changed after it are in conflict.
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Record is run.json: what is known about a run without its lock.

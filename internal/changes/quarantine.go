@@ -1,0 +1,372 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	bailey "github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/store/folder"
+	"github.com/bailey-sandbox/bailey/internal/workspace"
+)
+
+// maxExecBytes bounds, in bytes, what SnapshotExecClass copies of one root.
+const maxExecBytes = 1 << 30
+
+// ExecSnapshot is what a root's files of the executes-on-host class were
+// before a run that writes straight through, with copies of them in the run's
+// folder.
+type ExecSnapshot struct {
+	run    *folder.Run
+	roots  []folder.Root
+	files  []map[string]execFile // by root and path
+	copies int                   // the folder of copies
+	n      int
+}
+
+type execFile struct {
+	id     workspace.Identity
+	target string // of a symbolic link
+	copy   string // a name in the folder of copies
+}
+
+// Found is one path of the class that a run has added, changed or deleted
+// although it wrote straight through.
+type Found struct {
+	Root  int
+	Path  string
+	Op    Op
+	Class string
+}
+
+const execCopies = "exec-class"
+
+// SnapshotExecClass records, and copies into the run's folder, all files of
+// the class in the roots, before a run whose writes go straight to the host.
+// named says which paths the person has allowed to be written; it may be nil.
+// Close it when done.
+func SnapshotExecClass(ctx context.Context, run *folder.Run, roots []folder.Root, named func(root int, path string) bool) (*ExecSnapshot, error) {
+	dir := filepath.Join(run.Dir(), execCopies)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, scanError(err)
+	}
+	fd, err := unix.Open(dir, dirFlags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, scanError(err)
+	}
+	s := &ExecSnapshot{run: run, roots: roots, copies: fd}
+	for i, root := range roots {
+		files := map[string]execFile{}
+		s.files = append(s.files, files)
+		total := int64(0)
+		err := walkClass(ctx, root, i, named, func(dirfd int, name, p string, st *unix.Stat_t) error {
+			f := execFile{id: workspace.IdentityOf(st)}
+			switch kindOf(st.Mode) {
+			case File, Symlink, FIFO:
+			default:
+				return nil
+			}
+			if total += st.Size; total > maxExecBytes {
+				return bailey.Errorf(bailey.CodeWorkspaceRefused, "guard what executes on the host", "run without --writable",
+					"such files in %s have more than %d bytes", root.Path, int64(maxExecBytes))
+			}
+			f.copy = strconv.Itoa(s.n)
+			s.n++
+			if err := copyAcross(ctx, dirfd, name, s.copies, f.copy); err != nil {
+				return err
+			}
+			files[p] = f
+			return nil
+		})
+		if err != nil {
+			s.Close()
+			return nil, scanError(err)
+		}
+	}
+	return s, nil
+}
+
+// Close lets go of the snapshot and removes its copies.
+func (s *ExecSnapshot) Close() error {
+	unix.Close(s.copies)
+	return folder.RemoveTree(filepath.Join(s.run.Dir(), execCopies))
+}
+
+// FindNewExecClass gives the paths of the class that differ from the
+// snapshot, ordered. named is as for SnapshotExecClass.
+func (s *ExecSnapshot) FindNewExecClass(ctx context.Context, named func(root int, path string) bool) ([]Found, error) {
+	var list []Found
+	for i, root := range s.roots {
+		seen := map[string]bool{}
+		add := func(p string, op Op) {
+			class, _ := ExecutesOnHost(classPath(i, p))
+			list = append(list, Found{i, p, op, class})
+		}
+		err := walkClass(ctx, root, i, named, func(_ int, _, p string, st *unix.Stat_t) error {
+			seen[p] = true
+			old, was := s.files[i][p]
+			if !was {
+				add(p, Added)
+			} else if id := workspace.IdentityOf(st); !id.Same(old.id) {
+				add(p, Modified)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, scanError(err)
+		}
+		for p := range s.files[i] {
+			if !seen[p] {
+				add(p, Deleted)
+			}
+		}
+	}
+	sort.Slice(list, func(i, j int) bool {
+		if list[i].Root != list[j].Root {
+			return list[i].Root < list[j].Root
+		}
+		return workspace.ComparePaths(list[i].Path, list[j].Path) < 0
+	})
+	return list, nil
+}
+
+// Quarantine moves what was found off the host into layers of the run, and
+// puts back what was there before, so that the run's change set holds it and
+// a person can apply it. It adds a root in overlay mode to the run's record
+// for each root concerned, and saves the record. The caller holds the run's
+// lock, and every process of the run has ended.
+func (s *ExecSnapshot) Quarantine(ctx context.Context, found []Found) error {
+	const what = "take back what would execute on the host"
+	run := s.run
+	layers := map[int]int{} // by root: index into the record's roots
+	for _, f := range found {
+		at, ok := layers[f.Root]
+		if !ok {
+			var err error
+			if at, err = s.newLayer(f.Root); err != nil {
+				return bailey.Errorf(bailey.CodeStorage, what, "", "%w", err)
+			}
+			layers[f.Root] = at
+		}
+		if err := s.takeBack(ctx, f, run.Record.Roots[at]); err != nil {
+			return bailey.Errorf(bailey.CodeStorage, what, "look at that file before any tool does", "%s: %w", Printable(f.Path), err)
+		}
+	}
+	// What was put back just now is what the layer is over.
+	for _, at := range layers {
+		run.Record.Roots[at].Since = time.Now().UTC()
+	}
+	return run.Save()
+}
+
+func (s *ExecSnapshot) newLayer(root int) (int, error) {
+	r := s.roots[root]
+	r.Mode, r.UserXattr = folder.ModeOverlay, os.Geteuid() != 0
+	r.Why = "files that execute on the host, taken back from a run that wrote straight through"
+	r.Layer = "layers/exec-" + strconv.Itoa(root)
+	upper := workspace.Upper(s.run.Dir(), r)
+	if err := os.MkdirAll(upper, 0o700); err != nil {
+		return 0, err
+	}
+	host, err := openRoot(r)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(host)
+	if err := likeDir(host, ".", upper); err != nil {
+		return 0, err
+	}
+	s.run.Record.Roots = append(s.run.Record.Roots, r)
+	return len(s.run.Record.Roots) - 1, nil
+}
+
+// likeDir gives the folder at path the mode and owner of a folder on the
+// host, so that it shows as no change.
+func likeDir(host int, name, path string) error {
+	st, err := lstatAt(host, name)
+	if err != nil || st == nil {
+		return errors.Join(err, fs.ErrNotExist)
+	}
+	if err := os.Lchown(path, int(st.Uid), int(st.Gid)); err != nil && os.Geteuid() == 0 {
+		return err
+	}
+	xattrs, err := workspace.Xattrs(procPath(host, name))
+	if err != nil {
+		return err
+	}
+	for _, x := range xattrs {
+		if err := unix.Lsetxattr(path, x.Name, x.Value, 0); err != nil && os.Geteuid() == 0 {
+			return err
+		}
+	}
+	return unix.Chmod(path, st.Mode&metaModes)
+}
+
+// takeBack moves one file into the layer and restores what was there.
+func (s *ExecSnapshot) takeBack(ctx context.Context, f Found, root folder.Root) error {
+	host, err := openRoot(root)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(host)
+	parent, err := openParent(host, f.Path, false)
+	if err != nil && !(gone(err) && f.Op == Deleted) {
+		return err
+	}
+	name := path.Base(f.Path)
+	old, was := s.files[f.Root][f.Path]
+	if f.Op == Deleted {
+		if err != nil || !was {
+			// Its folder went with it: that was written straight through,
+			// and a file that is gone executes nowhere.
+			return nil
+		}
+		defer unix.Close(parent)
+		if err := copyAcross(ctx, s.copies, old.copy, parent, name); err != nil {
+			return err
+		}
+		to, err := s.layerDir(host, f.Path, root)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(to)
+		return unix.Mknodat(to, name, unix.S_IFCHR, 0) // a whiteout
+	}
+	defer unix.Close(parent)
+	to, err := s.layerDir(host, f.Path, root)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(to)
+	// Off the host first, under no name that any tool looks at; a file that
+	// is swapped at this moment is moved all the same.
+	temp := tempName(s.run.ID(), 0) + "-exec"
+	if err := unix.Renameat2(parent, name, parent, temp, unix.RENAME_NOREPLACE); err != nil {
+		return err
+	}
+	if was {
+		if err := copyAcross(ctx, s.copies, old.copy, parent, name); err != nil {
+			return err
+		}
+	}
+	err = unix.Renameat(parent, temp, to, name)
+	if errors.Is(err, unix.EXDEV) {
+		if err = copyAcross(ctx, parent, temp, to, name); err == nil {
+			err = unix.Unlinkat(parent, temp, 0)
+		}
+	}
+	return err
+}
+
+// layerDir makes the folders that lead to a path in the layer, each like the
+// host's, and opens the last.
+func (s *ExecSnapshot) layerDir(host int, p string, root folder.Root) (int, error) {
+	upper := workspace.Upper(s.run.Dir(), root)
+	rel := path.Dir(p)
+	if rel != "." {
+		at := "."
+		for rest := rel; rest != ""; {
+			var part string
+			part, rest = cutPath(rest)
+			at = path.Join(at, part)
+			dir := filepath.Join(upper, at)
+			if err := os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrExist) {
+				continue
+			} else if err != nil {
+				return -1, err
+			}
+			parent, err := openParent(host, at, false)
+			if err != nil {
+				return -1, err
+			}
+			err = likeDir(parent, path.Base(at), dir)
+			unix.Close(parent)
+			if err != nil {
+				return -1, err
+			}
+		}
+	}
+	return unix.Open(filepath.Join(upper, rel), dirFlags|unix.O_CLOEXEC, 0)
+}
+
+func cutPath(p string) (first, rest string) {
+	for i := range len(p) {
+		if p[i] == '/' {
+			return p[:i], p[i+1:]
+		}
+	}
+	return p, ""
+}
+
+func classPath(root int, p string) string {
+	if root > 0 {
+		return ".git/" + p
+	}
+	return p
+}
+
+// walkClass calls do for every file of the class below a root that named does
+// not name. It looks into all folders and follows no link.
+func walkClass(ctx context.Context, root folder.Root, index int, named func(int, string) bool, do func(dir int, name, p string, st *unix.Stat_t) error) error {
+	host, err := openRoot(root)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(host)
+	hooks := hooksPath(host, index)
+	var walk func(fd int, rel string, depth int) error
+	walk = func(fd int, rel string, depth int) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if depth > maxDepth {
+			return errors.New("folders are nested too deep")
+		}
+		list, err := names(fd)
+		if err != nil {
+			return err
+		}
+		sort.Strings(list)
+		for _, n := range list {
+			p := path.Join(rel, n)
+			st, err := lstatAt(fd, n)
+			if err != nil {
+				return err
+			}
+			if st == nil {
+				continue
+			}
+			if kindOf(st.Mode) == Dir {
+				sub, err := openBeneath(fd, n, dirFlags, false)
+				if err != nil {
+					return &os.PathError{Op: "open", Path: p, Err: err}
+				}
+				err = walk(sub, p, depth+1)
+				unix.Close(sub)
+				if err != nil {
+					return err
+				}
+				continue
+			}
+			_, ok := ExecutesOnHost(classPath(index, p))
+			if !ok && hooks != "" {
+				ok = len(p) > len(hooks) && p[:len(hooks)+1] == hooks+"/"
+			}
+			if ok && (named == nil || !named(index, p)) {
+				if err := do(fd, n, p, st); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	return walk(host, "", 0)
+}
