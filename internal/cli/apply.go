@@ -7,7 +7,6 @@ import (
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/changes"
-	"github.com/bailey-sandbox/bailey/internal/store/folder"
 )
 
 // applyCommand carries a run's changes over to the host, or takes that back.
