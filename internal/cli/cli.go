@@ -29,6 +29,7 @@ func commands() []command {
 		{"changes", "[flags] [RUN]", "show what a run did to its workspace", changesCommand},
 		{"apply", "[flags] [RUN]", "carry a run's changes over to the host, or take that back", applyCommand},
 		{"discard", "[flags] [RUN]", "throw a run's changes away", discardCommand},
+		{"trust", "[flags] [FOLDER]", "trust the project's bailey.yaml as it is now", trustCommand},
 		{"doctor", "[flags]", "say what works on this host, and how to mend what does not", doctorCommand},
 		{"version", "", "print the version", versionCommand},
 	}

@@ -28,6 +28,7 @@ type runFlags struct {
 	apply, discard, keep bool
 	verbose              bool
 	writable             []string
+	noProject            bool
 }
 
 func (f *runFlags) register(inv *invocation) {
@@ -58,6 +59,7 @@ func (f *runFlags) register(inv *invocation) {
 	fs.BoolVar(&f.Nested, "nested-sandboxes", false, "let programs inside make namespaces of their own")
 	fs.BoolVar(&f.IUnderstand, "i-understand", false, "allow a workspace or mount that hands over much of the machine")
 	fs.StringArrayVar(&f.allow, "allow", nil, "let it reach a host by name (comes with the gate)")
+	fs.BoolVar(&f.noProject, "no-project-file", false, "do not look at bailey.yaml")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "say what was left out of its view and why")
 	fs.BoolVar(&inv.json, "json", false, "print one JSON object with output, end and changes")
 }
@@ -99,16 +101,7 @@ func runCommand(inv *invocation) (int, error) {
 		return 0, err
 	}
 	f.Command = cmd
-	f.Writable = len(f.writable) > 0
-	for _, name := range f.writable {
-		if name != "." {
-			f.Named = append(f.Named, name)
-		}
-	}
 	f.Streams = terminal.Std()
-	if f.Level, f.LevelReason, err = run.Choose(run.Ask{Level: f.isolation, Min: f.min, Root: f.image != "" || f.template != ""}); err != nil {
-		return 0, err
-	}
 	if f.UID, f.GID, err = parseUser(f.user); err != nil {
 		return 0, err
 	}
@@ -117,13 +110,8 @@ func runCommand(inv *invocation) (int, error) {
 		return 0, err
 	}
 	defer func() { <-swept }()
-	wd, _ := os.Getwd()
-	for _, m := range f.mounts {
-		mount, err := hostview.ParseMount(m, wd, h.Home)
-		if err != nil {
-			return 0, err
-		}
-		f.Mounts = append(f.Mounts, mount)
+	if err := f.settle(inv, h); err != nil {
+		return 0, err
 	}
 	if f.Level == bailey.IsolationContainer {
 		if f.Rootfs, err = prepareRoot(h.Folder, f.image, f.template); err != nil {

@@ -5,8 +5,8 @@ import (
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
 )
 
-// defaults are the limits nobody asked for, as this host can bear them.
-func defaults() bailey.Limits {
+// Defaults are the limits nobody asked for, as this host can bear them.
+func Defaults() bailey.Limits {
 	l := bailey.DefaultLimits
 	l.Memory = linux.HostMemory() / 4 * 3
 	return l

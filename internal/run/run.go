@@ -160,7 +160,7 @@ func (b *builder) spec(ctx context.Context, view hostview.View) (driver.Spec, er
 	spec := driver.Spec{
 		ID: b.run.ID(), Level: b.req.Level, Hostname: "bailey", Root: b.root, Workdir: b.req.Workdir, Env: env,
 		User:   driver.User{UID: b.req.UID, GID: b.req.GID, HostUID: b.owner.uid, HostGID: b.owner.gid},
-		Limits: b.req.Limits, Defaults: defaults(), Disks: []string{b.run.Dir()}, NestedSandboxes: b.req.Nested,
+		Limits: b.req.Limits, Defaults: Defaults(), Disks: []string{b.run.Dir()}, NestedSandboxes: b.req.Nested,
 	}
 	if b.disk != nil {
 		spec.Mount, spec.MountAt = b.disk.File(), b.base.there
