@@ -85,6 +85,7 @@ type applier struct {
 	// touched are files that this run's apply has given or taken a name:
 	// their change time is our doing.
 	touched map[[2]uint64]bool
+	buf     []byte // room to compare files in
 }
 
 func newApplier(ctx context.Context, run *folder.Run, roots []folder.Root) (*applier, error) {

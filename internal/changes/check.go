@@ -126,7 +126,10 @@ func (a *applier) asLayer(parent int, name string, c *Change, cur *unix.Stat_t) 
 			return false, err
 		}
 		defer y.Close()
-		return sameContent(x, y, make([]byte, 64<<10))
+		if a.buf == nil {
+			a.buf = make([]byte, 64<<10)
+		}
+		return sameContent(x, y, a.buf)
 	}
 	return false, nil
 }

@@ -108,7 +108,7 @@ func (c *copier) extent(src, dst *os.File, start, end int64) error {
 		}
 		return err
 	}
-	if c.buf == nil {
+	if r < end && c.buf == nil {
 		c.buf = make([]byte, 256<<10)
 	}
 	for r < end {
