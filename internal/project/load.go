@@ -1,0 +1,54 @@
+package project
+
+import (
+	"github.com/bailey-sandbox/bailey"
+)
+
+// Load gives the settings of the workspace's project file, if a person trusts
+// it. One that is not trusted, or has changed since, or cannot be read safely,
+// is ignored with a note; if required is true it is an error with the code
+// untrusted instead, and an absent one is one with not_found. A trusted file
+// that is malformed, or names something outside of the workspace, is always an error.
+// An untrusted file is not even parsed. workspace is a real path.
+func Load(workspace string, store *Store, required bool) (Settings, []Note, error) {
+	f, err := Open(workspace)
+	if err != nil {
+		if required {
+			return Settings{}, nil, err
+		}
+		return Settings{}, []Note{{FileName, "ignored: " + err.Error()}}, nil
+	}
+	if f == nil {
+		if required {
+			return Settings{}, nil, bailey.Errorf(bailey.CodeNotFound, "read "+FileName, "make one, or do not require it", "there is none in %s", workspace)
+		}
+		return Settings{}, nil, nil
+	}
+	if !store.Trusted(f.Path, f.Hash) {
+		why := "nobody has trusted it yet"
+		if store.known(f.Path) {
+			why = "it has changed since it was trusted"
+		}
+		err := bailey.Errorf(bailey.CodeUntrusted, "use "+FileName, "read it, then run `bailey trust`", "%s", why)
+		if required {
+			return Settings{}, nil, err
+		}
+		return Settings{}, []Note{{FileName, "ignored: " + why + "; read it, then run `bailey trust`"}}, nil
+	}
+	s, err := Parse(f.Data, workspace)
+	if err != nil {
+		return Settings{}, nil, err
+	}
+	// From here on what the file names is known by its real place.
+	if s.Image != "" {
+		if s.Image, err = Beneath(workspace, s.Image); err != nil {
+			return Settings{}, nil, err
+		}
+	}
+	for i := range s.Mounts {
+		if s.Mounts[i].Source, err = Beneath(workspace, s.Mounts[i].Source); err != nil {
+			return Settings{}, nil, err
+		}
+	}
+	return s, nil, nil
+}
