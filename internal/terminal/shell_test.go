@@ -63,7 +63,7 @@ func newShell(t *testing.T, env ...string) *shell {
 		t.Fatal(err)
 	}
 	cmd.Env = append([]string{"PS1=" + prompt, "TERM=xterm", "PATH=" + os.Getenv("PATH"), "HOME=" + cmd.Dir, "LC_ALL=C.UTF-8",
-		"INPUTRC=" + inputrc, "LESSHISTFILE=-", "GOCOVERDIR=" + t.TempDir()}, env...)
+		"INPUTRC=" + inputrc, "LESSHISTFILE=-", "GORACE=atexit_sleep_ms=0", "GOCOVERDIR=" + t.TempDir()}, env...)
 	master, slave, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
