@@ -181,7 +181,7 @@ func (a *applier) layer(root int) (int, error) {
 	if fd, ok := a.layers[root]; ok {
 		return fd, nil
 	}
-	fd, err := unix.Open(workspace.Layer(a.run.Dir(), a.roots[root]), dirFlags|unix.O_CLOEXEC, 0)
+	fd, err := openLayer(a.run, a.roots[root])
 	if err != nil {
 		return -1, err
 	}

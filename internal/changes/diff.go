@@ -65,7 +65,7 @@ func (d *differ) open(root int) error {
 		return nil
 	}
 	d.close()
-	layer, err := unix.Open(workspace.Layer(d.run.Dir(), d.set.Roots[root]), dirFlags|unix.O_CLOEXEC, 0)
+	layer, err := openLayer(d.run, d.set.Roots[root])
 	if err != nil {
 		return err
 	}

@@ -172,7 +172,11 @@ func (s *ExecSnapshot) newLayer(root int) (int, error) {
 	r.Mode, r.UserXattr = folder.ModeOverlay, os.Geteuid() != 0
 	r.Why = "files that execute on the host, taken back from a run that wrote straight through"
 	r.Layer = "layers/exec-" + strconv.Itoa(root)
-	upper := workspace.Upper(s.run.Dir(), r)
+	dir, err := s.run.LayerDir()
+	if err != nil {
+		return 0, err
+	}
+	upper := workspace.Upper(dir, r)
 	if err := os.MkdirAll(upper, 0o700); err != nil {
 		return 0, err
 	}
@@ -269,7 +273,11 @@ func (s *ExecSnapshot) takeBack(ctx context.Context, f Found, root folder.Root) 
 // layerDir makes the folders that lead to a path in the layer, each like the
 // host's, and opens the last.
 func (s *ExecSnapshot) layerDir(host int, p string, root folder.Root) (int, error) {
-	upper := workspace.Upper(s.run.Dir(), root)
+	layers, err := s.run.LayerDir()
+	if err != nil {
+		return -1, err
+	}
+	upper := workspace.Upper(layers, root)
 	rel := path.Dir(p)
 	if rel != "." {
 		at := "."

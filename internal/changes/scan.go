@@ -48,8 +48,17 @@ func scan(ctx context.Context, run *folder.Run, keep *keeper) (*Set, error) {
 	return set, nil
 }
 
+// openLayer opens the folder in which the run's writes to a root lie.
+func openLayer(run *folder.Run, root folder.Root) (int, error) {
+	dir, err := run.LayerDir()
+	if err != nil {
+		return -1, err
+	}
+	return unix.Open(workspace.Layer(dir, root), dirFlags|unix.O_CLOEXEC, 0)
+}
+
 func scanRoot(ctx context.Context, run *folder.Run, set *Set, i int, root folder.Root, keep *keeper) error {
-	layer, err := unix.Open(workspace.Layer(run.Dir(), root), dirFlags|unix.O_CLOEXEC, 0)
+	layer, err := openLayer(run, root)
 	if errors.Is(err, unix.ENOENT) {
 		return nil // the run ended before its layer was made
 	}
@@ -72,7 +81,11 @@ func scanRoot(ctx context.Context, run *folder.Run, set *Set, i int, root folder
 	}
 	s.hooks = hooksPath(host, i)
 	if root.Mode == folder.ModeCopy {
-		return s.copied(layer, filepath.Join(run.Dir(), root.Layer))
+		dir, err := run.LayerDir()
+		if err != nil {
+			return err
+		}
+		return s.copied(layer, filepath.Join(dir, root.Layer))
 	}
 	if err := s.rootItself(layer, host); err != nil {
 		return err

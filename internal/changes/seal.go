@@ -209,7 +209,7 @@ func Discard(run *folder.Run) error {
 	if err := run.Save(); err != nil {
 		return err
 	}
-	for _, name := range []string{"layers", baseName, setName, sealTempName} {
+	for _, name := range []string{"layers", "disk", "disk.img", baseName, setName, sealTempName} {
 		if err := folder.RemoveTree(filepath.Join(run.Dir(), name)); err != nil {
 			return err
 		}

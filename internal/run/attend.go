@@ -121,7 +121,7 @@ func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) er
 	stopWatch()
 	out.Result = relay.Finish(drain)
 	out.End = in.End()
-	if b.disk != nil && b.disk.Full() {
+	if d := b.run.Disk(); d != nil && d.Full() {
 		out.End.LimitHits = append(out.End.LimitHits, "disk")
 	}
 	return nil

@@ -2,7 +2,6 @@ package run
 
 import (
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -12,14 +11,6 @@ import (
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
-	"github.com/bailey-sandbox/bailey/internal/store/disk"
-)
-
-// diskImage is the name of a run's disk in its folder, and diskPoint the
-// empty folder at which the sandbox's builder mounts it.
-const (
-	diskImage = "disk.img"
-	diskPoint = "disk"
 )
 
 // openDisk decides where the layers lie: with a disk limit on a file system of
@@ -29,21 +20,12 @@ func (b *builder) openDisk() error {
 	if b.req.Limits.Disk == 0 {
 		return nil
 	}
-	image := filepath.Join(b.run.Dir(), diskImage)
-	if err := disk.Create(image, b.req.Limits.Disk); err != nil {
+	if err := b.run.MakeDisk(b.req.Limits.Disk); err != nil {
 		return err
 	}
-	point := filepath.Join(b.run.Dir(), diskPoint)
-	if err := os.Mkdir(point, 0o700); err != nil {
-		return storage(err)
-	}
-	m, err := disk.Open(image)
-	if err != nil {
-		return err
-	}
-	b.disk = m
-	b.base = place{m.Path(), point}
-	return nil
+	here, err := b.run.LayerDir()
+	b.base = place{here, b.run.DiskPoint()}
+	return err
 }
 
 // diskInterval is how often free space is looked at: one system call.
@@ -56,7 +38,7 @@ const diskInterval = 200 * time.Millisecond
 // run's folder is counted.
 func (b *builder) watchDisk(in driver.Instance) (stop func()) {
 	limit := bailey.DefaultLimits.Disk
-	if b.disk != nil {
+	if b.run.Disk() != nil {
 		return func() {}
 	}
 	dir := b.run.Dir()

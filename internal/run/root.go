@@ -13,7 +13,6 @@ import (
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
 	"github.com/bailey-sandbox/bailey/internal/hostview"
-	"github.com/bailey-sandbox/bailey/internal/store/disk"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
 	"github.com/bailey-sandbox/bailey/internal/workspace"
 )
@@ -40,7 +39,6 @@ type builder struct {
 	run   *folder.Run
 	plan  *workspace.Plan
 	base  place
-	disk  *disk.Mount // nil without a disk limit
 	owner owner
 	root  driver.Root
 	made  int // layers made so far

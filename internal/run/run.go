@@ -44,7 +44,6 @@ func (h *Host) begin(req Request) (*builder, hostview.View, error) {
 
 // abandon takes a run back that never started: there is nothing to tell of it.
 func (b *builder) abandon() {
-	b.disk.Close()
 	b.run.Remove()
 	b.run.Close()
 }
@@ -162,8 +161,8 @@ func (b *builder) spec(ctx context.Context, view hostview.View) (driver.Spec, er
 		User:   driver.User{UID: b.req.UID, GID: b.req.GID, HostUID: b.owner.uid, HostGID: b.owner.gid},
 		Limits: b.req.Limits, Defaults: Defaults(), Disks: []string{b.run.Dir()}, NestedSandboxes: b.req.Nested,
 	}
-	if b.disk != nil {
-		spec.Mount, spec.MountAt = b.disk.File(), b.base.there
+	if d := b.run.Disk(); d != nil {
+		spec.Mount, spec.MountAt = d.File(), b.base.there
 	}
 	return spec, nil
 }
@@ -181,7 +180,6 @@ func (b *builder) finish(end bailey.End) error {
 			errs = append(errs, folder.RemoveTree(workspace.Work(b.base.here, r)))
 		}
 	}
-	errs = append(errs, b.disk.Close())
 	b.host.trace("cleaned")
 	return errors.Join(errs...)
 }

@@ -66,6 +66,9 @@ type Record struct {
 	Level       bailey.Isolation `json:"level"`
 	LevelReason string           `json:"level_reason,omitempty"`
 	Limits      bailey.Limits    `json:"limits"`
+	// Disk is the size in bytes of the disk that the layers lie on; 0 if they
+	// lie in the run's folder. See Run.LayerDir.
+	Disk int64 `json:"disk,omitempty"`
 	// Started is when Create was called. A host file whose change time is
 	// later was changed while the run went on. Linux stamps files with a
 	// clock that may lag behind by a tick (at most 10 ms), so a change in the

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	bailey "github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/store/disk"
 )
 
 const (
@@ -28,6 +29,7 @@ type Run struct {
 	folder *Folder
 	dir    string
 	lock   *os.File
+	disk   *disk.Mount
 }
 
 // Dir gives the absolute path of the run's folder.
@@ -131,11 +133,12 @@ func (r *Run) LockFile() *os.File { return r.lock }
 
 // Close gives up the lock. The Run can be locked again.
 func (r *Run) Close() error {
-	if r.lock == nil {
-		return nil
+	err := r.disk.Close()
+	r.disk = nil
+	if r.lock != nil {
+		err = errors.Join(err, r.lock.Close())
+		r.lock = nil
 	}
-	err := r.lock.Close()
-	r.lock = nil
 	return err
 }
 
