@@ -178,7 +178,7 @@ func (b *builder) expand(dir, pattern string) []string {
 				continue
 			}
 			for _, e := range b.t.list(d) {
-				if ok, _ := path.Match(part, e.Name()); ok {
+				if starMatch(part, e.Name()) {
 					next = append(next, path.Join(d, e.Name()))
 				}
 			}

@@ -131,7 +131,7 @@ func matchesAny(name string, list []string) bool {
 			return true
 		}
 		if strings.ContainsRune(s, '*') {
-			if ok, _ := path.Match(s, name); ok {
+			if starMatch(s, name) {
 				return true
 			}
 		}

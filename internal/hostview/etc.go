@@ -88,7 +88,7 @@ func (b *builder) expandNames(dir, pattern string) []string {
 	}
 	var found []string
 	for _, n := range names {
-		if ok, _ := path.Match(pattern, n); ok {
+		if starMatch(pattern, n) {
 			found = append(found, path.Join(dir, n))
 		}
 	}

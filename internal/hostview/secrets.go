@@ -119,7 +119,7 @@ func (d denyList) matches(rel string) bool {
 		return true
 	}
 	for _, g := range d.globs {
-		if ok, _ := path.Match(g, rel); ok {
+		if starMatch(g, rel) {
 			return true
 		}
 	}
@@ -160,7 +160,7 @@ func (d denyList) inside(t *tree, p string) []string {
 			continue
 		}
 		for _, e := range t.list(path.Dir(full)) {
-			if ok, _ := path.Match(path.Base(s), e.Name()); ok {
+			if starMatch(path.Base(s), e.Name()) {
 				add(path.Join(path.Dir(full), e.Name()))
 			}
 		}
@@ -189,7 +189,7 @@ func secretName(name string) bool {
 		return false // as every pattern has one
 	}
 	for _, s := range secretPatterns {
-		if ok, _ := path.Match(s, name); ok {
+		if starMatch(s, name) {
 			return true
 		}
 	}

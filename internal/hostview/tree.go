@@ -63,6 +63,9 @@ func (t *tree) resolve(p string) (real string, fi fs.FileInfo, links []link, err
 		case "", ".":
 			continue
 		case "..":
+			if fi == nil || !fi.IsDir() {
+				return "", nil, links, fs.ErrNotExist
+			}
 			cur = path.Dir(cur)
 			fi = t.lstat(cur)
 			continue
@@ -115,4 +118,28 @@ func below(p, dir string) string {
 		return strings.TrimPrefix(p, "/")
 	}
 	return strings.TrimPrefix(strings.TrimPrefix(p, dir), "/")
+}
+
+// starMatch says whether name fits pattern, in which a star stands for any
+// letters. Neither holds a slash.
+func starMatch(pattern, name string) bool {
+	head, tail, star := strings.Cut(pattern, "*")
+	if !star {
+		return pattern == name
+	}
+	if !strings.HasPrefix(name, head) {
+		return false
+	}
+	name = name[len(head):]
+	for {
+		next, rest, star := strings.Cut(tail, "*")
+		if !star {
+			return strings.HasSuffix(name, tail)
+		}
+		i := strings.Index(name, next)
+		if i < 0 {
+			return false
+		}
+		name, tail = name[i+len(next):], rest
+	}
 }
