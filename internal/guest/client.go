@@ -63,9 +63,9 @@ type result struct {
 
 // InitEnv is the environment that a driver starts bailey-init with: the Go
 // runtime would otherwise take memory for every processor of the host, and
-// wait for four megabytes of garbage before it collects any. Commands do not
-// inherit it.
-func InitEnv() []string { return []string{"GOMAXPROCS=2", "GOGC=10", "GODEBUG=madvdontneed=1"} }
+// wait for four megabytes of garbage before it collects any. One processor is
+// enough for a process that only waits. Commands do not inherit it.
+func InitEnv() []string { return []string{"GOMAXPROCS=1", "GOGC=50"} }
 
 // NewClient opens a conversation over rw and takes it over. Over a *Socket
 // descriptors are passed. Whatever an earlier conversation over the same
@@ -83,7 +83,7 @@ func NewClient(ctx context.Context, rw io.ReadWriteCloser, opt ClientOptions) (*
 	c.l.dec.onReset = c.reset
 	c.l.dec.onLost = func(why string) {
 		if c.open {
-			c.l.fail(errors.New(why))
+			c.l.fail(errProtocol(why))
 		}
 	}
 	go c.l.write()

@@ -329,6 +329,11 @@ func (s *Server) start(m *execMsg, fds []int) (*execution, error) {
 			e.out[i] = newOutStream(e, i, os.NewFile(uintptr(fd), "output"))
 		}
 	}
+	for _, o := range e.out {
+		if o != nil {
+			go o.read()
+		}
+	}
 	if io.in >= 0 {
 		e.in = newInStream(e, os.NewFile(uintptr(io.in), "input"), false)
 	}
@@ -381,8 +386,11 @@ func (e *execution) openTerminalStreams(passes bool) {
 	if !e.tty || passes || e.out[0] != nil || e.master == nil {
 		return
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.out[0] = newOutStream(e, 0, e.master)
 	e.in = newInStream(e, e.master, true)
+	go e.out[0].read()
 }
 
 // attach answers frameAttach.

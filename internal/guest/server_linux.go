@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -355,10 +356,18 @@ func (s *Server) trimMemory() {
 		s.trim = nil
 	}
 	s.mu.Unlock()
-	if !again {
+	if again {
+		return
+	}
+	// A collection leaves more bookkeeping behind than a small heap is worth.
+	var m runtime.MemStats
+	if runtime.ReadMemStats(&m); m.HeapInuse > trimAbove {
 		debug.FreeOSMemory()
 	}
 }
+
+// trimAbove is how many bytes of heap are worth giving back.
+const trimAbove = 1 << 20
 
 const maxEntropy = 512
 

@@ -27,6 +27,8 @@ type outStream struct {
 	eofSent bool
 }
 
+// newOutStream prepares a stream; its read is started once all streams of the
+// execution are known.
 func newOutStream(e *execution, i int, f *os.File) *outStream {
 	o := &outStream{e: e, i: i, f: f}
 	raw, err := f.SyscallConn()
@@ -34,7 +36,6 @@ func newOutStream(e *execution, i int, f *os.File) *outStream {
 		panic(err)
 	}
 	o.raw = raw
-	go o.read()
 	return o
 }
 
