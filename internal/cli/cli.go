@@ -31,6 +31,7 @@ func commands() []command {
 		{"discard", "[flags] [RUN]", "throw a run's changes away", discardCommand},
 		{"trust", "[flags] [FOLDER]", "trust the project's bailey.yaml as it is now", trustCommand},
 		{"doctor", "[flags]", "say what works on this host, and how to mend what does not", doctorCommand},
+		{"bench", "run [flags]", "measure Bailey beside others on this machine", benchCommand},
 		{"version", "", "print the version", versionCommand},
 	}
 }

@@ -2,10 +2,13 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/image/rootfs"
@@ -53,19 +56,42 @@ func prepareRoot(f *folder.Folder, image, template string) (*rootfs.Root, error)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		return nil, imageError(source, out.Bytes(), errs.String(), err)
+		return nil, imageError(source, errs.Bytes(), err)
 	}
 	root, err := rootfs.Parse(out.Bytes())
 	if err != nil {
 		return nil, bailey.Errorf(bailey.CodeImageInvalid, "prepare "+source, "", "%w", err)
 	}
-	return &root, nil
+	return &root, useLayers(&root, f)
 }
 
-func imageError(source string, out []byte, errs string, err error) error {
-	text := strings.TrimPrefix(strings.TrimSpace(errs), "baileyd: ")
-	if text == "" {
-		return bailey.Errorf(bailey.CodeImageInvalid, "prepare the root file system "+source, "", "%w", err)
+// useLayers marks the layers of the store as being in use, for as long as this
+// process lives: whoever removes layers takes the lock first.
+func useLayers(root *rootfs.Root, f *folder.Folder) error {
+	for _, l := range root.Layers {
+		if !strings.HasPrefix(l, f.Path()+"/") {
+			continue // a folder of the user's own, used in place
+		}
+		dir, err := os.Open(filepath.Dir(l))
+		if err == nil {
+			err = unix.Flock(int(dir.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+			inUse = append(inUse, dir)
+		}
+		if err != nil {
+			return bailey.Errorf(bailey.CodeStorage, "use the layer "+l, "try again", "%w", err)
+		}
 	}
-	return bailey.Errorf(bailey.CodeImageInvalid, "prepare the root file system "+source, "", "%s", text)
+	return nil
+}
+
+// inUse keeps the locks: a descriptor that nothing refers to would be closed.
+var inUse []*os.File
+
+// imageError passes on what baileyd says went wrong: one JSON object.
+func imageError(source string, errs []byte, err error) error {
+	var be bailey.Error
+	if json.Unmarshal(errs, &be) == nil && be.Code != "" {
+		return &be
+	}
+	return bailey.Errorf(bailey.CodeImageInvalid, "prepare the root file system "+source, "", "%w: %s", err, bytes.TrimSpace(errs))
 }

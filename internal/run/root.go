@@ -110,6 +110,9 @@ func (b *builder) workspaces() []driver.Place {
 		switch {
 		case b.req.Writable:
 			p.Kind, p.Source = driver.Bind, r.Path
+			places = append(places, p)
+			places = append(places, b.guarded(r.Path)...)
+			continue
 		case r.Mode == folder.ModeCopy:
 			p.Kind, p.Source = driver.Scratch, workspace.Tree(b.base.there, r)
 		default:

@@ -130,8 +130,17 @@ func (b *builder) execute(ctx context.Context, view hostview.View, out *Outcome)
 		return err
 	}
 	spec.Entry.Command = b.req.Command
+	after, err := b.guard(ctx)
+	if err != nil {
+		return err
+	}
 	b.host.trace("start")
-	return b.attend(ctx, spec, out)
+	if err := b.attend(ctx, spec, out); err != nil {
+		after(ctx)
+		return err
+	}
+	b.host.trace("guard")
+	return after(ctx)
 }
 
 // spec prepares all that the driver needs but what is to be run.

@@ -1,0 +1,58 @@
+package run
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/bailey-sandbox/bailey/internal/changes"
+	"github.com/bailey-sandbox/bailey/internal/driver"
+)
+
+// guardedNames are what a host's git runs or obeys the next time anybody, or an
+// editor by itself, asks for the status of the workspace. They are read-only
+// under --writable while the command runs. Everything else that executes on
+// the host is looked at when the command has ended, see guard.
+var guardedNames = []string{".git/hooks", ".git/config", ".git/info/attributes"}
+
+// guarded covers guardedNames of a folder that is written straight through.
+// Nothing is made on the host for it: what is not there cannot be covered.
+func (b *builder) guarded(root string) []driver.Place {
+	var places []driver.Place
+	for _, name := range guardedNames {
+		p := filepath.Join(root, name)
+		fi, err := os.Lstat(p)
+		if err != nil || b.named(0, name) || !fi.IsDir() && !fi.Mode().IsRegular() {
+			continue
+		}
+		places = append(places, driver.Place{Kind: driver.Bind, Source: p, Target: p, IsDir: fi.IsDir(), ReadOnly: true, HostIDs: true})
+	}
+	return places
+}
+
+// named says whether the person has allowed a file that executes on the host
+// to be written.
+func (b *builder) named(_ int, path string) bool {
+	return len(b.req.Named) > 0 && changes.Selection{Only: b.req.Named}.Has(path)
+}
+
+// guard remembers the files that execute on the host, before a command that
+// writes straight through. The function it gives takes back what the command did to them: they are as
+// they were, and what it made of them is a change set like any other.
+func (b *builder) guard(ctx context.Context) (after func(context.Context) error, err error) {
+	if !b.req.Writable {
+		return func(context.Context) error { return nil }, nil
+	}
+	s, err := changes.SnapshotExecClass(ctx, b.run, b.plan.Roots, b.named)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		defer s.Close()
+		found, err := s.FindNewExecClass(ctx, b.named)
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		return s.Quarantine(ctx, found)
+	}, nil
+}
