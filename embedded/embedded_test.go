@@ -138,7 +138,7 @@ func ExampleClient() {
 		fmt.Println(err)
 		return
 	}
-	result, err := sandbox.Run(ctx, bailey.Command{Args: []string{"sh", "-c", "rm -rf * ~/; ls | wc -l"}})
+	result, err := sandbox.Run(ctx, bailey.Command{Args: []string{"sh", "-c", "rm -rf *; ls | wc -l"}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -143,11 +143,11 @@ func (b *builder) processRoot(view hostview.View) error {
 				p.Kind, p.Source, p.IsDir, hasTmp = driver.Scratch, tmp.there, true, true
 				break
 			}
-			p.Kind, p.Owned = driver.Dir, within(e.Target, view.Home)
+			p.Kind, p.Owned = driver.Dir, within(e.Target, view.HomeDir)
 		case hostview.KindFile:
-			p.Kind, p.Owned = driver.File, within(e.Target, view.Home)
+			p.Kind, p.Owned = driver.File, within(e.Target, view.HomeDir)
 		case hostview.KindSymlink:
-			p.Kind, p.Source, p.Owned = driver.Symlink, e.Link, within(e.Target, view.Home)
+			p.Kind, p.Source, p.Owned = driver.Symlink, e.Link, within(e.Target, view.HomeDir)
 		case hostview.KindBind:
 			p.Kind = driver.Bind
 			if content, mode, ok := smallEtcFile(e); ok {

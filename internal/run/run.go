@@ -58,6 +58,9 @@ func (h *Host) plan(req Request) (*builder, hostview.View, error) {
 			return nil, view, bailey.Errorf(bailey.CodeUsage, "use the working folder", "change to a folder that exists", "%w", err)
 		}
 	}
+	if err := hostview.CheckWorkspace(hostview.Host{Home: h.Home, BaileyHome: h.Folder.Path()}, absolute(dir), req.IUnderstand); err != nil {
+		return nil, view, err
+	}
 	plan, err := workspace.New(dir, workspace.Options{DataFolder: h.Folder.Path(), IUnderstand: req.IUnderstand, ForceCopy: req.ForceCopy})
 	if err != nil {
 		return nil, view, err
@@ -91,6 +94,15 @@ func (h *Host) plan(req Request) (*builder, hostview.View, error) {
 		Env: h.Env, SetEnv: req.SetEnv, Workspace: plan.Dir, Mounts: req.Mounts, IUnderstand: req.IUnderstand,
 	})
 	return b, view, err
+}
+
+// absolute gives dir from the root; what cannot be resolved is refused by
+// whoever looks at it.
+func absolute(dir string) string {
+	if abs, err := filepath.Abs(dir); err == nil {
+		return abs
+	}
+	return dir
 }
 
 // chooseUser fills in the ids inside. At the process level the sandbox is the
