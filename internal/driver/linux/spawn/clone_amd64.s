@@ -58,6 +58,12 @@ call:
 	SYSCALL
 	CMPQ AX, $0xfffffffffffff001
 	JAE  failed
+	MOVQ 72(R12), BX
+	CMPQ BX, $0xfffe         // leaveParent
+	JNE  stay
+	TESTQ AX, AX
+	JNZ  fell
+stay:
 	MOVQ 64(R12), BX
 	TESTQ BX, BX
 	JZ   next

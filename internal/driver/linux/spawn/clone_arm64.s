@@ -51,6 +51,12 @@ call:
 	SVC  $0
 	CMN  $4095, R0
 	BHS  failed
+	MOVD 72(R19), R22
+	MOVD $0xfffe, R23        // leaveParent
+	CMP  R23, R22
+	BNE  stay
+	CBNZ R0, fell
+stay:
 	MOVD 64(R19), R22
 	CBZ  R22, next
 	MOVD R0, (R22)

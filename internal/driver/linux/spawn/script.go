@@ -14,11 +14,14 @@ type op struct {
 	args     [6]uintptr // values, or addresses of values where indirect has the bit
 	indirect uintptr    // bit i: args[i] is the address of the value
 	out      *uintptr   // where the result goes, or nil
-	ignore   uintptr    // errno that is not a failure; anyErrno for all
+	ignore   uintptr    // errno that is not a failure; anyErrno for all; leaveParent for a clone
 	skip     uintptr    // how many ops to skip when an errno was ignored
 }
 
-const anyErrno = 0xffff
+const (
+	anyErrno    = 0xffff
+	leaveParent = 0xfffe // a result other than zero ends the process: the child goes on with the script
+)
 
 // result is what the child leaves behind when a step failed.
 type result struct {
@@ -42,6 +45,8 @@ type Script struct {
 	// everything that the ops point to. The garbage collector does not move
 	// heap objects; holding the pointers here keeps them alive.
 	keep []any
+	// heir is where the kernel writes the pid of the child of Again; nil without one.
+	heir *uint64
 }
 
 // Arg is an argument of a Step: an integer, a pointer prepared with one of the
@@ -133,6 +138,25 @@ func (s *Script) Do(name string, nr uintptr, args ...Arg) Step {
 	s.names = append(s.names, name)
 	return Step{s, len(s.ops) - 1}
 }
+
+// Again appends a second clone: a new child, in more namespaces, goes on with
+// the script, and the first one is gone by the time Start returns. It is for a
+// PID namespace that has to be made by a process that has entered another
+// namespace before, since such a namespace is for children only. A Script can do this once.
+func (s *Script) Again(name string, flags uint64) {
+	s.heir = new(uint64)
+	args := &cloneArgs{
+		flags: flags | syscall.CLONE_VM | syscall.CLONE_VFORK | syscall.CLONE_PARENT | syscall.CLONE_PARENT_SETTID,
+		// With CLONE_PARENT the child inherits the signal that ends are told by.
+		parentTID: uint64(uintptr(unsafe.Pointer(s.heir))),
+	}
+	s.keep = append(s.keep, s.heir)
+	st := s.Do(name, sysClone3, s.Pointer(unsafe.Pointer(args)), Uint(unsafe.Sizeof(*args)))
+	s.ops[st.index].ignore = leaveParent
+}
+
+// sysClone3 is the number of clone3 on every architecture.
+const sysClone3 = 435
 
 // Result makes the step store its result and returns where.
 func (st Step) Result() Slot {
@@ -260,6 +284,20 @@ func (s *Script) Start(opt Options) (*Process, error) {
 		return nil, &StepError{Step: "clone", Index: -1, Errno: errno}
 	}
 	p := &Process{Pid: int(pid), Pidfd: int(int32(*pidfd))}
+	if s.heir != nil && *s.heir != 0 {
+		p.Reap() // it has left, or leaves right now
+		heir := &Process{Pid: int(int32(*s.heir)), Pidfd: -1}
+		// Nobody else reaps it, so the pid is still its own.
+		fd, _, errno := syscall.RawSyscall(sysPidfdOpen, uintptr(heir.Pid), 0, 0)
+		if errno != 0 {
+			syscall.Kill(heir.Pid, syscall.SIGKILL)
+			heir.Reap()
+			return nil, &StepError{Step: "pidfd_open", Index: -1, Errno: errno}
+		}
+		heir.Pidfd = int(fd)
+		syscall.CloseOnExec(heir.Pidfd)
+		p = heir
+	}
 	if opt.NoWait || res.failed == 0 {
 		return p, nil
 	}
@@ -267,6 +305,9 @@ func (s *Script) Start(opt Options) (*Process, error) {
 	p.Reap()
 	return nil, &StepError{Step: s.names[index], Index: index, Errno: syscall.Errno(res.errno)}
 }
+
+// sysPidfdOpen is the number of pidfd_open on every architecture.
+const sysPidfdOpen = 434
 
 // Reap waits for the child to end and closes the pidfd.
 func (p *Process) Reap() (syscall.WaitStatus, error) {

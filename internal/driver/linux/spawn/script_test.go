@@ -195,6 +195,50 @@ func TestManyAtOnce(t *testing.T) {
 	churn.Wait()
 }
 
+func TestAgainGoesOnInTheChild(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes a PID namespace without a user namespace")
+	}
+	for { // what other tests have left to their parent
+		if _, err := syscall.Wait4(-1, nil, 0, nil); err == syscall.ECHILD {
+			break
+		}
+	}
+	s, r, w := echo(t, "unused")
+	s.ops, s.names = nil, nil
+	s.Do("stdout", syscall.SYS_DUP3, Uint(w.Fd()), Int(1), Int(0))
+	s.Again("clone again", syscall.CLONE_NEWPID)
+	unblock(s)
+	s.Do("exec", syscall.SYS_EXECVE, s.Str("/bin/sh"), s.Strings([]string{"sh", "-c", "echo $$; exit 9"}), s.Strings(nil))
+	p, err := s.Start(Options{Cgroup: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	out, _ := io.ReadAll(r)
+	if string(out) != "1\n" {
+		t.Errorf("the child is %q in its namespace", out)
+	}
+	if p.Pidfd < 0 {
+		t.Error("no pidfd")
+	}
+	if ws, err := p.Reap(); err != nil || ws.ExitStatus() != 9 {
+		t.Errorf("%v %v", ws, err)
+	}
+	// A step that fails after the second clone is reported, and both are reaped.
+	s = &Script{}
+	s.Again("clone again", syscall.CLONE_NEWPID)
+	s.Do("bad", syscall.SYS_CLOSE, Int(-1))
+	_, err = s.Start(Options{Cgroup: -1})
+	var se *StepError
+	if !errors.As(err, &se) || se.Step != "bad" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != syscall.ECHILD {
+		t.Errorf("children are left: %v", err)
+	}
+}
+
 func TestStringWithNULPanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {
