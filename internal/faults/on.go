@@ -4,6 +4,7 @@ package faults
 
 import (
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,7 +19,11 @@ const (
 func Trace(step string) {
 	note(step)
 	if os.Getenv(variable) == step {
-		syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
+		// To this thread: a signal to the process is another thread's to take, and
+		// this one would go on until that has happened.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		syscall.Tgkill(syscall.Getpid(), syscall.Gettid(), syscall.SIGSTOP)
 	}
 }
 
