@@ -8,8 +8,10 @@
 //	needs an ordinary user: WHY
 //	needs tool NAME
 //	needs host NAME: WHAT
+//	part of TEST
 //
-// where NAME after "needs host" is a [Feature], each with a probe of its own. The
+// where the last is for tests that another test of the package calls, in a
+// process of its own, and that must then have passed. NAME after "needs host" is a [Feature], each with a probe of its own. The
 // probe and the test that uses the feature do not share code, so that a fault in
 // the test cannot hide behind its own skip.
 //

@@ -21,6 +21,8 @@ var probes = map[Feature]probe{
 	CgroupV1:      func() (bool, string) { return cgroups("cgroup") },
 	CgroupV2:      func() (bool, string) { return cgroups("cgroup2") },
 	Cgroups:       anyCgroups,
+	CgroupV2Top:   cgroupV2Top,
+	CgroupXattr:   cgroupXattr,
 	Overlay:       overlay,
 	UserXattr:     userXattr,
 	MountXFS:      func() (bool, string) { return mounts("xfs") },
@@ -76,6 +78,46 @@ func cgroups(kind string) (bool, string) {
 		return true, ""
 	}
 	return false, "no writable " + kind + " tree with the memory controller"
+}
+
+// v2Mounts gives where version 2 trees are mounted.
+func v2Mounts() (dirs []string) {
+	b, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(b)) {
+		before, after, _ := strings.Cut(line, " - ")
+		if fields := strings.Fields(before); len(fields) > 4 && strings.HasPrefix(after, "cgroup2 ") {
+			dirs = append(dirs, fields[4])
+		}
+	}
+	return dirs
+}
+
+func cgroupV2Top() (bool, string) {
+	for _, dir := range v2Mounts() {
+		b, _ := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+		if _, err := os.Stat(filepath.Join(dir, "cgroup.type")); err == nil {
+			continue // only groups below the top have a type, see cgroups(7)
+		}
+		if len(strings.Fields(string(b))) > 0 && unix.Access(filepath.Join(dir, "cgroup.subtree_control"), unix.W_OK) == nil {
+			return true, ""
+		}
+	}
+	return false, "no writable top of a version 2 tree with controllers"
+}
+
+func cgroupXattr() (bool, string) {
+	for _, dir := range v2Mounts() {
+		group, err := os.MkdirTemp(dir, "bailey-probe-")
+		if err != nil {
+			continue
+		}
+		err = unix.Setxattr(group, "user.bailey", []byte("1"), 0)
+		_ = os.Remove(group)
+		if err == nil {
+			return true, ""
+		}
+	}
+	return false, "no version 2 tree takes them"
 }
 
 func anyCgroups() (bool, string) {
@@ -148,11 +190,17 @@ func mounts(fs string) (bool, string) {
 }
 
 func landlock() (bool, string) {
+	return landlockVersion() > 0, "this kernel has none"
+}
+
+// landlockVersion asks the kernel; 0 means that it has no Landlock.
+func landlockVersion() int {
 	const versionFlag = 1 // LANDLOCK_CREATE_RULESET_VERSION
-	if _, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, versionFlag); e != 0 {
-		return false, e.Error()
+	v, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, versionFlag)
+	if e != 0 {
+		return 0
 	}
-	return true, ""
+	return int(v)
 }
 
 func blockDisk() (bool, string) {

@@ -12,6 +12,7 @@ const (
 	PrefixOrdinary = "needs an ordinary user"
 	PrefixTool     = "needs tool "
 	PrefixHost     = "needs host "
+	PrefixPart     = "part of "
 )
 
 // Root skips the test unless it runs as root. why says what takes root, such as
@@ -62,4 +63,11 @@ func Host(t testing.TB, f Feature) {
 func Lacks(t testing.TB, f Feature, detail string) {
 	t.Helper()
 	t.Skip(f.Reason(detail))
+}
+
+// Part skips a test that does its work only where another test of the same
+// package has started it. The suite fails unless that other test has passed.
+func Part(t testing.TB, of string) {
+	t.Helper()
+	t.Skip(PrefixPart + of)
 }

@@ -113,7 +113,13 @@ func (s *suite) judgePass(ctx context.Context, p *pass, r *reader, declared map[
 		if !ok || o.action != "skip" {
 			continue
 		}
-		if err := judge(o.reason, p.root, met); err != nil {
+		here := func(n need) bool {
+			if n.kind == "part" {
+				return s.results.tests[key{k.pkg, n.name}][p.name].action == "pass"
+			}
+			return met(n)
+		}
+		if err := judge(o.reason, p.root, here); err != nil {
 			s.fault("%s: %s was skipped: %v", p.name, k, err)
 		}
 	}

@@ -78,9 +78,12 @@ func TestLater(t *testing.T)   { t.Skip("flaky on Mondays") }
 func TestShell(t *testing.T)   { t.Skip("needs tool sh") }
 func TestAbsent(t *testing.T)  { t.Skip("needs tool no-such-program") }
 func TestUnknown(t *testing.T) { t.Skip("needs host moon-phase: it is waning") }
+func TestCaller(t *testing.T)  {}
+func TestFine(t *testing.T)    { t.Skip("part of TestCaller") }
+func TestOrphan(t *testing.T)  { t.Skip("part of TestNobody") }
 func TestInner(t *testing.T)   { t.Run("sub", func(t *testing.T) { t.Log("x: y"); t.Skip("because") }) }
 `}, true)
-	wantFaults(t, s, "TestRoot", "TestSilent", "TestLater", "TestShell", "TestUnknown", "TestInner/sub")
+	wantFaults(t, s, "TestRoot", "TestSilent", "TestLater", "TestShell", "TestUnknown", "TestOrphan", "TestInner/sub")
 }
 
 func TestPassTestsThatDidNotRun(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 
 // need is a skip's reason, taken apart.
 type need struct {
-	kind string // root, ordinary, tool, host
-	name string // of the tool or feature
+	kind string // root, ordinary, tool, host, part
+	name string // of the tool, feature or test
 }
 
 // parseNeed reads a reason as package testneeds writes it.
@@ -38,12 +38,15 @@ func parseNeed(reason string) (need, error) {
 			return need{}, fmt.Errorf("no probe is known for the host feature %q", name)
 		}
 		return need{"host", name}, nil
+	case strings.HasPrefix(reason, testneeds.PrefixPart):
+		return need{"part", word(testneeds.PrefixPart)}, nil
 	}
 	return need{}, fmt.Errorf("%q is not of a kind that can be checked; see package testneeds", reason)
 }
 
 // judge tells whether a skip is right for a pass that runs as root or not. met
-// asks, as that pass's user, whether a tool or feature is there.
+// asks, as that pass's user, whether a tool or feature is there, and whether a
+// test of the same package has passed.
 func judge(reason string, root bool, met func(need) bool) error {
 	n, err := parseNeed(reason)
 	switch {
@@ -55,6 +58,8 @@ func judge(reason string, root bool, met func(need) bool) error {
 		return fmt.Errorf("it says %q, and it ran as an ordinary user", reason)
 	case n.kind == "tool" && met(n):
 		return fmt.Errorf("it says %q, and the tool is there", reason)
+	case n.kind == "part" && !met(n):
+		return fmt.Errorf("it says %q, and that has not passed", reason)
 	case n.kind == "host" && met(n):
 		return fmt.Errorf("it says %q, and the probe finds it", reason)
 	}
