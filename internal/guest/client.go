@@ -86,14 +86,14 @@ func NewClient(ctx context.Context, rw io.ReadWriteCloser, opt ClientOptions) (*
 			c.l.fail(errProtocol(why))
 		}
 	}
-	go c.l.write()
-	go c.receive()
-	b := beginFrame(appendReset(nil), frameReset, 0, 0)
-	c.l.push(endFrame(putU64(b, c.nonce), len(mark)+1), nil)
 	var features Features
 	if c.passes {
 		features = FeatureDescriptors
 	}
+	go c.l.write()
+	go c.receive()
+	b := beginFrame(appendReset(nil), frameReset, 0, 0)
+	c.l.push(endFrame(putU64(b, c.nonce), len(mark)+1), nil)
 	c.l.send(frameHello, 0, hello{version: Version, features: features}.put)
 	select {
 	case <-c.hello:

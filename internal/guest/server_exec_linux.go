@@ -242,7 +242,8 @@ const tagBase = 1 << 62
 
 // script writes the child down.
 func (s *Server) script(m *execMsg, io *stdio, tag uint64) *vfork.Script {
-	c := &vfork.Script{}
+	c := &s.child // one at a time, under s.mu
+	c.Clear()
 	c.Reset()
 	c.Do("setsid", unix.SYS_SETSID)
 	// The sources lie above 2, so they can be placed in any order.
@@ -304,6 +305,7 @@ func (s *Server) start(m *execMsg, fds []int) (*execution, error) {
 	e := &execution{s: s, id: m.id, tag: tagBase + s.seq, started: time.Now(), state: StateRunning, tty: m.flags&execTerminal != 0}
 	e.room.L = &e.mu
 	pid, err := s.script(m, io, e.tag).Start()
+	s.child.Clear()
 	io.closeAll(err != nil)
 	if err != nil {
 		if pid > 0 {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bailey-sandbox/bailey/internal/guest/vfork"
 	"golang.org/x/sys/unix"
 )
 
@@ -46,6 +47,7 @@ type Server struct {
 	byPid map[int]*execution
 	ended []string // ids of ended executions, oldest first
 	seq   uint64
+	child vfork.Script
 	busy  bool // something happened since memory was last given back
 	quit  bool
 	trim  *time.Timer
@@ -361,13 +363,13 @@ func (s *Server) trimMemory() {
 	}
 	// A collection leaves more bookkeeping behind than a small heap is worth.
 	var m runtime.MemStats
-	if runtime.ReadMemStats(&m); m.HeapInuse > trimAbove {
+	if runtime.ReadMemStats(&m); m.HeapSys-m.HeapReleased > trimAbove {
 		debug.FreeOSMemory()
 	}
 }
 
-// trimAbove is how many bytes of heap are worth giving back.
-const trimAbove = 1 << 20
+// trimAbove is how many bytes of heap, used or not, are worth a collection.
+const trimAbove = 5 << 18
 
 const maxEntropy = 512
 

@@ -103,6 +103,12 @@ var zeroAction [32]byte // struct sigaction of the kernel with SIG_DFL, larger t
 // signals that a process cannot change.
 const sigKill, sigStop = 9, 19
 
+// Clear empties the script and keeps its memory, for the next child.
+func (s *Script) Clear() {
+	clear(s.keep)
+	s.steps, s.names, s.keep = s.steps[:0], s.names[:0], s.keep[:0]
+}
+
 // Reset appends what undoes the Go runtime's signal handling, which the child
 // shares: every signal back to its default. It must come first; the last step
 // before Exec is Unblock.
