@@ -129,7 +129,8 @@ func (r *Relay) requeue(s os.Signal) {
 // the terminal back and stops this process with its whole process group, so
 // that the person's shell shows a stopped job. When the job is continued in
 // the foreground, Suspend takes the terminal again, sends the window's size,
-// calls OnContinue and returns.
+// calls OnContinue and returns. It calls OnContinue, too, when the terminal
+// cannot be had any more, and then returns the error.
 //
 // Without a pseudo-terminal there is nothing to do: ^Z has stopped this
 // process already. Suspend and Finish must not be called at the same time.
@@ -163,7 +164,9 @@ func (r *Relay) Suspend() error {
 		_ = SetSize(r.inside.Pty, r.term.Size())
 	}
 	r.gate.Unlock()
-	if err == nil && r.opts.OnContinue != nil {
+	// A command that nobody continues would hang; one without the terminal ends
+	// by itself or by the caller, who has the error.
+	if r.opts.OnContinue != nil {
 		r.opts.OnContinue()
 	}
 	return err

@@ -256,7 +256,19 @@ func TestPipesAbandon(t *testing.T) {
 		e.stdout.Close()
 	}()
 	e.stderr.Close()
-	for r.budget.used() == 0 {
+	// Until the reader's pipe is full, and there is more in the command's.
+	for {
+		room, err := wait(descriptor(r.person.Out), true, -1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more, err := wait(descriptor(r.inside.Out), false, -1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !room.ready && more.ready {
+			break
+		}
 		runtime.Gosched()
 	}
 	finished := make(chan Result)

@@ -91,6 +91,9 @@ func (in *instance) start(ctx context.Context, spec driver.Spec, plan Plan, slav
 	if slave != nil {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 		cmd.SysProcAttr.Setctty = true
+		if f := spec.Entry.Stdio[2]; f != nil { // 2>log
+			cmd.Stderr = f
+		}
 	} else {
 		// Assigned one by one: a nil *os.File in an interface is not nil.
 		if f := spec.Entry.Stdio[0]; f != nil {
