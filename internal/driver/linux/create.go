@@ -26,7 +26,7 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Instance,
 		return nil, setupError(err)
 	}
 	d.trace("identity")
-	id, err := d.newIdentity(spec.User)
+	id, err := d.newIdentity(spec.User, spec.Level)
 	if err != nil {
 		return nil, setupError(err)
 	}
@@ -97,12 +97,17 @@ func (d *Driver) start(in *instance) error {
 	d.trace("script")
 	b := newBuilder(in.id, d.omit, d.opt.StopAt)
 	enter, opts := in.group.enter()
-	opts.Flags = d.namespaces(in.id)
+	if !in.id.joined {
+		opts.Flags = d.namespaces(in.id)
+	}
 	if err := d.compose(b, in, fds, enter); err != nil {
 		return err
 	}
 	d.trace("spawn")
 	in.proc, err = b.Start(opts)
+	if in.id.joined {
+		dumpable()
+	}
 	if err != nil {
 		return d.explain(in, err)
 	}
@@ -122,7 +127,7 @@ func (d *Driver) namespaces(id *identity) uint64 {
 			flags |= f
 		}
 	}
-	if !id.rooted() {
+	if !id.rooted() && !id.joined {
 		flags |= unix.CLONE_NEWUSER
 	}
 	return flags
@@ -137,6 +142,8 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 		// them. Entering the user namespace resets this.
 		const noSetuidFixup = 1 << 2
 		b.Do("keep capabilities over file owners", unix.SYS_PRCTL, spawn.Int(unix.PR_SET_SECUREBITS), spawn.Int(noSetuidFixup), zero, zero, zero)
+	} else if b.id.joined {
+		b.join(d.namespaces(b.id))
 	} else {
 		b.mapSelf()
 	}
@@ -187,7 +194,7 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 		b.Do("close all others", unix.SYS_CLOSE_RANGE, spawn.Int(pid1.Control+1), spawn.Uint(uintptr(^uint32(0))), spawn.Int(unix.CLOSE_RANGE_CLOEXEC))
 	}
 	b.Do("umask", unix.SYS_UMASK, spawn.Int(0o022))
-	b.Do("enter "+spec.Workdir, unix.SYS_CHDIR, b.Str(spec.Workdir))
+	b.workdir(spec.Workdir)
 	b.drop(capsFor(spec.Level), spec.User.UID == 0)
 	if !d.omit[NoLandlock] && !spec.NestedSandboxes {
 		b.landlock(spec)
@@ -206,6 +213,19 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 	}
 	b.Do("execute", unix.SYS_EXECVEAT, spawn.Int(fds.image), b.Str(""), b.Strings(argv), b.Strings(env), spawn.Int(unix.AT_EMPTY_PATH))
 	return nil
+}
+
+// workdir enters the command's first folder. Links on the way are an image's or
+// an earlier run's and are followed, but not those of /proc: one to a descriptor
+// that is still open leads out to the host (CVE-2024-21626).
+func (b *builder) workdir(p string) {
+	if b.omit[NoSafeTargets] {
+		b.Do("enter "+p, unix.SYS_CHDIR, b.Str(p))
+		return
+	}
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	fd := b.Do("enter "+p, unix.SYS_OPENAT2, noFD, b.Str(p), b.Pointer(unsafe.Pointer(how)), spawn.Int(unix.SizeofOpenHow)).Result()
+	b.Do("enter "+p, unix.SYS_FCHDIR, spawn.From(fd))
 }
 
 func (d *Driver) omittedCalls() []string {

@@ -106,15 +106,21 @@ func (b *builder) makeDev(m *mounts) {
 	// A share of the machine's memory, for hosts on which no control group counts it.
 	shm := b.newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode=1777", "size=25%", "nr_inodes=256k")
 	b.attach(shm, "/dev/shm", true, hostRoot)
-	mq := b.newFS("mqueue", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
-	b.attach(mq, "/dev/mqueue", true, hostRoot)
+	if b.id.rooted() || !b.omit[NoIPCNS] { // the host's queues are not an ordinary user's to mount
+		mq := b.newFS("mqueue", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+		b.attach(mq, "/dev/mqueue", true, hostRoot)
+	}
 	m.null = b.Do("open null", unix.SYS_OPENAT, spawn.From(dev), b.Str("null"), spawn.Int(unix.O_PATH|unix.O_CLOEXEC), zero).Result()
 	b.attr("/dev", dev, false, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 }
 
 // makeProc mounts a proc of the sandbox's own PID namespace and closes its doors.
 func (b *builder) makeProc(m *mounts) {
-	m.proc = b.newFS("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if !b.id.rooted() && b.omit[NoPidNS] { // nor is a new proc of the host's processes
+		m.proc = b.clone("/proc", b.openHost("/proc"), true)
+	} else {
+		m.proc = b.newFS("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	}
 	b.attach(m.proc, "/proc", true, hostRoot)
 	if !b.omit[NoProcCovers] {
 		for _, name := range procCovers {
