@@ -431,7 +431,14 @@ func TestT29ManyCommandsLeakNothing(t *testing.T) {
 			}
 			runtime.Gosched()
 		}
-		if in1 := inside("after"); in1 > in0 {
+		// The count may see the descriptors of the command that counts, which
+		// bailey-init closes while it runs: a leak is what stays.
+		in1 := in0 + 1
+		for i := 0; i < 20 && in1 > in0; i++ {
+			in1 = inside(fmt.Sprint("after", i))
+			c.Forget(testContext(t), fmt.Sprint("after", i))
+		}
+		if in1 > in0 {
 			t.Errorf("inside: %d descriptors before, %d after", in0, in1)
 		}
 	})

@@ -20,10 +20,12 @@ const (
 	markReset   = 0x01
 )
 
-// A frame is headerSize bytes and a payload. Its first byte does not occur in
-// mark, so a mark never spans two frames.
+// A frame is headerSize bytes, a payload and frameEnd. Its first and last byte
+// do not occur in mark: so a mark never spans two frames, and a frame whose
+// payload ends like the start of a mark is complete without the byte after it.
 const (
 	frameStart = 0xB5
+	frameEnd   = 0xB6
 	headerSize = 12
 )
 
@@ -45,6 +47,7 @@ func beginFrame(b []byte, typ frameType, nfds int, req uint32) []byte {
 // endFrame completes the frame that starts at b[at] and stuffs it.
 func endFrame(b []byte, at int) []byte {
 	binary.LittleEndian.PutUint32(b[at+8:], uint32(len(b)-at-headerSize))
+	b = append(b, frameEnd)
 	i := bytes.Index(b[at:], mark[:])
 	if i < 0 {
 		return b
@@ -149,11 +152,15 @@ func (d *decoder) take(p []byte) {
 			d.lose("a frame header that makes no sense")
 			return
 		}
-		if len(in) < headerSize+n {
+		if len(in) < headerSize+n+1 {
 			break
 		}
+		if in[headerSize+n] != frameEnd {
+			d.lose("a frame without its end")
+			return
+		}
 		f := frame{frameType(in[1]), int(in[2]), binary.LittleEndian.Uint32(in[4:]), in[headerSize : headerSize+n : headerSize+n]}
-		in = in[headerSize+n:]
+		in = in[headerSize+n+1:]
 		if err := d.onFrame(f); err != nil {
 			d.lose(err.Error())
 			return
