@@ -179,12 +179,16 @@ func hold(s *spawn.Script, flags uint64, uids, gids idMap, withNet bool) (user, 
 	// waits for, and those of other children that are made at the same time, which
 	// would wait for each other for ever. It says that it is where it should be,
 	// and leaves when the parent, alive or dead, closes.
-	s.Do("keep", unix.SYS_DUP3, spawn.Int(leave[0]), spawn.Int(fixedFDs), zero)
-	s.Do("keep", unix.SYS_DUP3, spawn.Int(ready[1]), spawn.Int(fixedFDs+1), zero)
-	s.Do("close", unix.SYS_CLOSE_RANGE, zero, spawn.Int(fixedFDs-1), zero)
-	s.Do("close", unix.SYS_CLOSE_RANGE, spawn.Int(fixedFDs+2), spawn.Uint(uintptr(^uint32(0))), zero)
-	s.Do("ready", unix.SYS_WRITE, spawn.Int(fixedFDs+1), s.Bytes([]byte{1}), spawn.Int(1))
-	s.Do("wait", unix.SYS_READ, spawn.Int(fixedFDs), s.Bytes(make([]byte, 1)), spawn.Int(1))
+	from := 0
+	for _, keep := range []int{min(leave[0], ready[1]), max(leave[0], ready[1])} {
+		if keep > from {
+			s.Do("close", unix.SYS_CLOSE_RANGE, spawn.Int(from), spawn.Int(keep-1), zero)
+		}
+		from = keep + 1
+	}
+	s.Do("close", unix.SYS_CLOSE_RANGE, spawn.Int(from), spawn.Uint(uintptr(^uint32(0))), zero)
+	s.Do("ready", unix.SYS_WRITE, spawn.Int(ready[1]), s.Bytes([]byte{1}), spawn.Int(1))
+	s.Do("wait", unix.SYS_READ, spawn.Int(leave[0]), s.Bytes(make([]byte, 1)), spawn.Int(1))
 	p, err := s.Start(spawn.Options{Flags: flags, Cgroup: -1, NoWait: true})
 	unix.Close(leave[0])
 	unix.Close(ready[1])
