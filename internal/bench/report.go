@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Report is the result of a benchmark.
+type Report struct {
+	Bailey   string    `json:"bailey"`
+	Machine  Machine   `json:"machine"`
+	Rounds   int       `json:"rounds"` // asked for; each measure says how many it made
+	Measures []Measure `json:"measures"`
+}
+
+// Measure is one question with its answer.
+type Measure struct {
+	Name        string    `json:"name"`
+	What        string    `json:"what"`
+	Subjects    []Subject `json:"subjects,omitempty"`
+	Memory      *Memory   `json:"memory,omitempty"`
+	Targets     []Target  `json:"targets"`
+	Phases      []Phase   `json:"phases,omitempty"` // of Bailey, where it runs in this process
+	NotMeasured []Missing `json:"not_measured,omitempty"`
+}
+
+// Subject is one that was measured, and what it had.
+type Subject struct {
+	Name     string   `json:"name"`
+	Features []string `json:"features"`
+	First    *Stats   `json:"first_byte,omitempty"` // until the first byte of output
+	Total    Stats    `json:"total"`                // until it was over and given back
+}
+
+// Target is what a measure is meant to show: Value, in the unit of Of, is at most Goal.
+type Target struct {
+	Of    string  `json:"of"`
+	Goal  float64 `json:"goal"`
+	Value float64 `json:"value"`
+	Met   bool    `json:"met"`
+}
+
+// Missing is one that was not measured, and why.
+type Missing struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
+
+// target compares two subjects by the medians of their totals. Without either
+// there is nothing to compare.
+func (m *Measure) target(ours, other string, goal float64) {
+	a, b := m.subject(ours), m.subject(other)
+	if a == nil || b == nil {
+		return
+	}
+	v := ratio(a.Total.Median, b.Total.Median)
+	m.Targets = append(m.Targets, Target{Of: ours + " / " + other, Goal: goal, Value: v, Met: v > 0 && v <= goal})
+}
+
+func (m *Measure) subject(name string) *Subject {
+	for i := range m.Subjects {
+		if m.Subjects[i].Name == name {
+			return &m.Subjects[i]
+		}
+	}
+	return nil
+}
+
+// Missed counts the targets that were not met.
+func (r *Report) Missed() (n int) {
+	for _, m := range r.Measures {
+		for _, t := range m.Targets {
+			if !t.Met {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Write shows the report to a person.
+func (r *Report) Write(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "bailey %s on %s\n", r.Bailey, r.Machine)
+	for _, m := range r.Measures {
+		m.write(&b)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (m *Measure) write(b *strings.Builder) {
+	fmt.Fprintf(b, "\n%s: %s\n", m.Name, m.What)
+	if len(m.Subjects) > 0 {
+		width := 0
+		for _, s := range m.Subjects {
+			width = max(width, len(s.Name))
+		}
+		fmt.Fprintf(b, "  %-*s %5s %9s %9s %9s %9s %9s\n", width, "", "n", "first", "p95", "total", "p95", "min")
+		for _, s := range m.Subjects {
+			first, p95 := "-", "-"
+			if s.First != nil {
+				first, p95 = human(s.First.Median), human(s.First.P95)
+			}
+			fmt.Fprintf(b, "  %-*s %5d %9s %9s %9s %9s %9s\n", width, s.Name, s.Total.N, first, p95,
+				human(s.Total.Median), human(s.Total.P95), human(s.Total.Min))
+		}
+	}
+	if m.Memory != nil {
+		m.Memory.write(b)
+	}
+	for _, t := range m.Targets {
+		verdict := "met"
+		if !t.Met {
+			verdict = "MISSED"
+		}
+		fmt.Fprintf(b, "  %s: %.3g, at most %g: %s\n", t.Of, t.Value, t.Goal, verdict)
+	}
+	writePhases(b, m.Phases)
+	for _, n := range m.NotMeasured {
+		fmt.Fprintf(b, "  %s: not measured: %s\n", n.Name, n.Why)
+	}
+	for _, s := range m.Subjects {
+		if len(s.Features) > 0 {
+			fmt.Fprintf(b, "  %s has %s\n", s.Name, strings.Join(s.Features, "; "))
+		}
+	}
+}
