@@ -57,6 +57,7 @@ func Open(opt Options) (*Client, error) {
 			return nil, err
 		}
 	}
+	folder.Foreign.Remove, folder.Foreign.Reclaim = linux.RemoveForeign, linux.ReclaimForeign
 	c.driver = linux.New(linux.Options{State: f.Path()})
 	if opt.Warm > 0 {
 		c.driver.Warm(opt.Warm, true)

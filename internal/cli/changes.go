@@ -129,7 +129,7 @@ func listRuns(inv *invocation, runs []*folder.Run) error {
 			where = terminal.Printable(r.Record.Roots[0].Path)
 		}
 		fmt.Fprintf(inv.stdout, "%s  %-11s  %s  %s  %s\n", r.ID(), r.State(), r.Record.Started.Local().Format("2006-01-02 15:04"),
-			where, terminal.Shorten(terminal.Printable(strings.Join(r.Record.Command, " ")), 60))
+			where, terminal.Shorten(strings.Join(r.Record.Command, " "), 60))
 	}
 	return nil
 }

@@ -152,6 +152,7 @@ func newHost() (h *run.Host, swept chan struct{}, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	folder.Foreign.Remove, folder.Foreign.Reclaim = linux.RemoveForeign, linux.ReclaimForeign
 	f.Sweep() // before a run is made, which would hold it off
 	h = &run.Host{Folder: f, Trace: faults.Trace, Env: os.Environ(), Home: os.Getenv("HOME")}
 	if u, err := user.Current(); err == nil {

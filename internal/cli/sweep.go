@@ -21,6 +21,7 @@ func openFolder() (*folder.Folder, error) {
 	if err != nil {
 		return nil, err
 	}
+	folder.Foreign.Remove, folder.Foreign.Reclaim = linux.RemoveForeign, linux.ReclaimForeign
 	f.Sweep()
 	sweepGroups(f, linux.New(linux.Options{State: f.Path()}))
 	return f, nil

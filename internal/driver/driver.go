@@ -77,7 +77,8 @@ type Entry struct {
 	// Stdio are the command's descriptors; a nil one is /dev/null. The driver
 	// does not close them.
 	Stdio [3]*os.File
-	// Terminal gives the command a terminal of its own in place of Stdio.
+	// Terminal gives the command a terminal of its own in place of Stdio; only
+	// a Stdio[2] that is not nil stays, for a standard error that leads elsewhere.
 	Terminal *WindowSize
 	// Agent, when Command is empty, is the path of the bailey-init program that
 	// stays and is spoken to through Instance.Agent.

@@ -183,7 +183,11 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 	b.limits(in.group)
 	b.user()
 	if spec.Entry.Terminal != nil {
-		b.terminal(*spec.Entry.Terminal, fds.child)
+		stderr := -1
+		if spec.Entry.Stdio[2] != nil {
+			stderr = fds.stdio[2]
+		}
+		b.terminal(*spec.Entry.Terminal, fds.child, stderr)
 	} else {
 		for i, fd := range fds.stdio {
 			b.Do("standard descriptors", unix.SYS_DUP3, spawn.Int(fd), spawn.Int(i), zero)

@@ -14,6 +14,7 @@ import (
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/pid1"
+	"github.com/bailey-sandbox/bailey/internal/testneeds"
 )
 
 // smallSpec is a sandbox over the host's programs, as small as can be.
@@ -167,9 +168,7 @@ func TestRefusals(t *testing.T) {
 // What the sandbox's user writes in a mapped folder belongs to its owner on
 // the host, under whatever id the user has inside.
 func TestOwnersOfFiles(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: an ordinary user has one id")
-	}
+	testneeds.Root(t, "an ordinary user has one id")
 	for _, tc := range []struct{ inside, host int }{{0, 0}, {0, 1234}, {1000, 1234}, {1000, 70000}} {
 		dir := t.TempDir()
 		if err := os.Chown(dir, tc.host, tc.host); err != nil {

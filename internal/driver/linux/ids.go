@@ -76,17 +76,23 @@ func subordinate(path string) []span {
 	defer f.Close()
 	var spans []span
 	for sc := bufio.NewScanner(f); sc.Scan(); {
-		fields := strings.Split(sc.Text(), ":")
-		if len(fields) != 3 {
+		_, rest, ok := strings.Cut(sc.Text(), ":")
+		if !ok {
 			continue
 		}
-		start, err1 := strconv.Atoi(fields[1])
-		count, err2 := strconv.Atoi(fields[2])
-		if err1 == nil && err2 == nil {
-			spans = append(spans, span{start, count})
+		if s, ok := parseSpan(rest); ok {
+			spans = append(spans, s)
 		}
 	}
 	return spans
+}
+
+// parseSpan reads START:COUNT.
+func parseSpan(text string) (span, bool) {
+	a, b, ok := strings.Cut(text, ":")
+	start, err1 := strconv.Atoi(a)
+	count, err2 := strconv.Atoi(b)
+	return span{start, count}, ok && err1 == nil && err2 == nil && start >= 0 && count >= 0
 }
 
 func overlaps(spans []span, base int) bool {
@@ -149,8 +155,7 @@ func sorted(a, b int) [2]int {
 // makeUserNS makes a user namespace with the given maps and returns a
 // descriptor of it. Only root can write such maps.
 func makeUserNS(uids, gids idMap) (*os.File, error) {
-	s := &spawn.Script{}
-	user, _, err := hold(s, unix.CLONE_NEWUSER, uids, gids, false)
+	user, _, err := hold(&spawn.Script{}, unix.CLONE_NEWUSER, writeMaps(uids, gids), false)
 	return user, err
 }
 
@@ -160,12 +165,24 @@ func makeNamespaces(uids, gids idMap) (user, net *os.File, err error) {
 	b := &builder{Script: &spawn.Script{}}
 	b.loopback()
 	b.Do("user namespace", unix.SYS_UNSHARE, spawn.Int(unix.CLONE_NEWUSER))
-	return hold(b.Script, unix.CLONE_NEWNET, uids, gids, true)
+	return hold(b.Script, unix.CLONE_NEWNET, writeMaps(uids, gids), true)
+}
+
+// writeMaps writes the maps of a process's user namespace, which only root may
+// do with ranges.
+func writeMaps(uids, gids idMap) func(pid int) error {
+	return func(pid int) error {
+		proc := "/proc/" + strconv.Itoa(pid)
+		if err := writeFile(proc+"/uid_map", uids.String()); err != nil {
+			return err
+		}
+		return writeFile(proc+"/gid_map", gids.String())
+	}
 }
 
 // hold starts a child that works through s and then only is in its namespaces
-// until they have descriptors here.
-func hold(s *spawn.Script, flags uint64, uids, gids idMap, withNet bool) (user, net *os.File, err error) {
+// until they have their maps, and descriptors here.
+func hold(s *spawn.Script, flags uint64, maps func(pid int) error, withNet bool) (user, net *os.File, err error) {
 	var ready, leave [2]int
 	if err := unix.Pipe2(ready[:], unix.O_CLOEXEC); err != nil {
 		return nil, nil, err
@@ -204,13 +221,10 @@ func hold(s *spawn.Script, flags uint64, uids, gids idMap, withNet bool) (user, 
 	if n, err := readOne(ready[0]); n != 1 {
 		return nil, nil, fmt.Errorf("the child that makes namespaces failed: %w", errors.Join(err, io.ErrUnexpectedEOF))
 	}
+	if err := maps(p.Pid); err != nil {
+		return nil, nil, err
+	}
 	proc := "/proc/" + strconv.Itoa(p.Pid)
-	if err := writeFile(proc+"/uid_map", uids.String()); err != nil {
-		return nil, nil, err
-	}
-	if err := writeFile(proc+"/gid_map", gids.String()); err != nil {
-		return nil, nil, err
-	}
 	if user, err = os.Open(proc + "/ns/user"); err != nil || !withNet {
 		return user, nil, err
 	}
@@ -253,6 +267,9 @@ type identity struct {
 	net    *os.File // a network namespace for it, when one was made in advance
 	// As an ordinary user: the maps that the child writes for itself.
 	uidMap, gidMap string
+	// As an ordinary user with subordinate ids: the namespace ns has several
+	// ids, and the child joins it instead of making its own.
+	joined bool
 }
 
 // rooted says that the sandbox is started by root and has a range of its own.
@@ -289,8 +306,14 @@ func (id *identity) close() {
 }
 
 // newIdentity prepares the ids of a sandbox.
-func (d *Driver) newIdentity(u driver.User) (*identity, error) {
+func (d *Driver) newIdentity(u driver.User, level bailey.Isolation) (*identity, error) {
 	if os.Geteuid() != 0 {
+		// The process level has one user, whom it cannot change.
+		if level == bailey.IsolationContainer && !d.omit[NoUserNS] {
+			if sub, ok := subordinates(); ok {
+				return sub.identity(u)
+			}
+		}
 		return &identity{user: u,
 			uidMap: idMap{{u.UID, os.Geteuid(), 1}}.String(),
 			gidMap: idMap{{u.GID, os.Getegid(), 1}}.String()}, nil

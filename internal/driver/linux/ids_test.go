@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/testneeds"
 )
 
 // look gives what a map makes of an id, or -1.
@@ -106,12 +108,10 @@ func TestMapText(t *testing.T) {
 }
 
 func TestUserOutsideTheRangeIsRefused(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: an ordinary user has one id")
-	}
+	testneeds.Root(t, "an ordinary user has one id")
 	d := New(Options{State: t.TempDir()})
 	for _, u := range []driver.User{{UID: 65536}, {GID: 65536}, {UID: -1}} {
-		if _, err := d.newIdentity(u); err == nil || !strings.Contains(err.Error(), "usage") {
+		if _, err := d.newIdentity(u, bailey.IsolationProcess); err == nil || !strings.Contains(err.Error(), "usage") {
 			t.Errorf("%+v: %v", u, err)
 		}
 	}
@@ -119,16 +119,14 @@ func TestUserOutsideTheRangeIsRefused(t *testing.T) {
 
 // Reserves are used once, and what is not used is given back.
 func TestReserves(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: namespaces of an ordinary user are made by the sandbox")
-	}
+	testneeds.Root(t, "namespaces of an ordinary user are made by the sandbox")
 	before := openDescriptors(t)
 	d := New(Options{State: t.TempDir()})
 	d.Warm(3, true)
 	seen := map[int]bool{}
 	var ids []*identity
 	for range 8 {
-		id, err := d.newIdentity(driver.User{})
+		id, err := d.newIdentity(driver.User{}, bailey.IsolationProcess)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -116,9 +116,7 @@ func (b *builder) makeDev(m *mounts) {
 
 // makeProc mounts a proc of the sandbox's own PID namespace and closes its doors.
 func (b *builder) makeProc(m *mounts) {
-	if !b.id.rooted() && b.omit[NoPidNS] { // nor is a new proc of the host's processes
-		m.proc = b.clone("/proc", b.openHost("/proc"), true)
-	} else {
+	if m.proc == (spawn.Slot{}) {
 		m.proc = b.newFS("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	}
 	b.attach(m.proc, "/proc", true, hostRoot)

@@ -19,6 +19,9 @@ const probeTime = 10 * time.Second
 // a setting allows something is a guess, whether it works is a fact.
 func (d *Driver) Probe(ctx context.Context, level bailey.Isolation) driver.Capabilities {
 	c := driver.Capabilities{Landlock: landlockABI(), MultiUser: os.Geteuid() == 0}
+	if _, ok := subordinates(); ok && level == bailey.IsolationContainer {
+		c.MultiUser = true
+	}
 	for _, s := range d.cgroupHost().Status() {
 		if s.OK {
 			c.Limits = append(c.Limits, limitName(string(s.Controller)))

@@ -39,6 +39,8 @@ func (b *builder) user() {
 		} else {
 			b.Do("enter the user namespace", unix.SYS_SETNS, spawn.Uint(b.id.ns.Fd()), spawn.Int(unix.CLONE_NEWUSER))
 		}
+	}
+	if b.id.rooted() || b.id.joined {
 		b.Do("drop groups", unix.SYS_SETGROUPS, zero, zero)
 	}
 	// None of these takes capabilities away: the id left behind is not root's in

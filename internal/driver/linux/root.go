@@ -33,6 +33,9 @@ func (b *builder) collect(r driver.Root) *mounts {
 			m.places[i] = b.overlay(p.Target, *p.Overlay)
 		}
 	}
+	if !b.id.rooted() && b.omit[NoPidNS] { // the only proc of the host's processes an ordinary user can have
+		m.proc = b.clone("/proc", b.openHost("/proc"), true)
+	}
 	if r.Base != nil {
 		m.root = b.overlay("/", *r.Base)
 	} else {

@@ -25,9 +25,9 @@ type rights struct {
 }
 
 // terminal opens a pty inside the sandbox, as its user, gives the command its
-// slave and the owner its master. The slave is got from the master and by no
+// slave and the owner its master. stderr, if not -1, takes the place of the slave there. The slave is got from the master and by no
 // path: what lies at /dev/pts could be exchanged by an image (CVE-2025-52565).
-func (b *builder) terminal(size driver.WindowSize, control int) {
+func (b *builder) terminal(size driver.WindowSize, control, stderr int) {
 	ptmx := b.Do("open a terminal", unix.SYS_OPENAT, noFD, b.Str("/dev/pts/ptmx"),
 		spawn.Int(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC), zero)
 	r := &rights{}
@@ -44,7 +44,11 @@ func (b *builder) terminal(size driver.WindowSize, control int) {
 	r.msg = unix.Msghdr{Iov: &r.iov, Iovlen: 1, Control: (*byte)(unsafe.Pointer(&r.ctl)), Controllen: uint64(unix.CmsgSpace(4))}
 	b.Do("hand out the terminal", unix.SYS_SENDMSG, spawn.Int(control), b.Pointer(unsafe.Pointer(&r.msg)), spawn.Int(unix.MSG_NOSIGNAL))
 	for fd := range 3 {
-		b.Do("standard descriptors", unix.SYS_DUP3, spawn.From(slave), spawn.Int(fd), zero)
+		from := spawn.From(slave)
+		if fd == 2 && stderr >= 0 {
+			from = spawn.Int(stderr)
+		}
+		b.Do("standard descriptors", unix.SYS_DUP3, from, spawn.Int(fd), zero)
 	}
 }
 

@@ -11,16 +11,14 @@ import (
 	"testing"
 
 	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/testneeds"
 )
 
 func needs(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: mounts a file system")
-	}
-	if err := Available(); err != nil {
-		t.Skip("needs tool mke2fs: ", err)
-	}
+	testneeds.Root(t, "mounts a file system")
+	testneeds.Tool(t, "mke2fs")
+	testneeds.Host(t, testneeds.MountExt4)
 }
 
 func TestLimitIsTheKernels(t *testing.T) {

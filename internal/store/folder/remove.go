@@ -47,7 +47,11 @@ func RemoveTree(path string) error {
 	}
 	defer unix.Close(parent)
 	t := &remover{top: -1}
-	if err := t.remove(parent, filepath.Base(path), 0); err != nil {
+	err = t.remove(parent, filepath.Base(path), 0)
+	if err != nil && Foreign.Remove != nil && os.Geteuid() != 0 && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) {
+		return Foreign.Remove(path)
+	}
+	if err != nil {
 		return removeError(path, err)
 	}
 	return nil

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"github.com/bailey-sandbox/bailey/internal/testneeds"
 )
 
 // echo builds a script that runs /bin/echo with its output on a pipe.
@@ -196,9 +198,7 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 func TestAgainGoesOnInTheChild(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes a PID namespace without a user namespace")
-	}
+	testneeds.Root(t, "makes a PID namespace without a user namespace")
 	for { // what other tests have left to their parent
 		if _, err := syscall.Wait4(-1, nil, 0, nil); err == syscall.ECHILD {
 			break
