@@ -73,6 +73,9 @@ func (b *box) next() (Report, error) {
 	tv := unix.Timeval{Sec: 20}
 	unix.SetsockoptTimeval(b.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
 	n, err := unix.Read(b.control, buf)
+	for err == unix.EINTR {
+		n, err = unix.Read(b.control, buf)
+	}
 	if err != nil {
 		return Report{}, err
 	}
