@@ -1,0 +1,90 @@
+//go:build linux
+
+package rig
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Shared is where yards of users other than the caller lie: the caller's own
+// temporary folder may be closed to them.
+const Shared = "/var/tmp"
+
+var programs struct {
+	sync.Once
+	dir string
+	err error
+}
+
+// Main runs the tests of a suite. It makes this process the one that inherits
+// what a killed bailey leaves behind, so that nothing can get lost, and removes
+// the programs afterwards.
+func Main(m *testing.M) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, "rig: become a subreaper:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if programs.dir != "" {
+		if err := os.RemoveAll(programs.dir); err != nil {
+			fmt.Fprintln(os.Stderr, "rig:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// Programs builds bailey, baileyd and bailey-init as a release does, but with the
+// fault points, once for all tests of the binary, and gives their folder.
+func Programs(t testing.TB) string {
+	t.Helper()
+	programs.Do(func() {
+		if programs.dir, programs.err = os.MkdirTemp(Shared, "bailey-rig-"); programs.err != nil {
+			return
+		}
+		if programs.err = os.Chmod(programs.dir, 0o755); programs.err != nil {
+			return
+		}
+		root, err := Source()
+		if err != nil {
+			programs.err = err
+			return
+		}
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "bailey_faults", "-o", programs.dir+"/",
+			"./cmd/bailey", "./cmd/baileyd", "./cmd/bailey-init")
+		cmd.Dir = root
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			programs.err = fmt.Errorf("go build: %w: %s", err, out)
+		}
+	})
+	if programs.err != nil {
+		t.Fatal(programs.err)
+	}
+	return programs.dir
+}
+
+// Source gives the top folder of this repository.
+func Source() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", fmt.Errorf("the tests do not run inside the repository")
+		}
+		dir = parent
+	}
+}
