@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -310,7 +311,25 @@ func setupError(err error) error {
 	if errors.As(err, &be) {
 		return err
 	}
-	return bailey.Errorf(bailey.CodeSetupFailed, "create the sandbox", "`bailey doctor` tells what this host lacks", "%w", err)
+	var se *spawn.StepError
+	if errors.As(err, &se) && noNamespaces(se) {
+		return bailey.Errorf(bailey.CodeIsolationUnavailable, "make the sandbox's namespaces", doctorFix, "%s", se)
+	}
+	return bailey.Errorf(bailey.CodeSetupFailed, "create the sandbox", doctorFix, "%w", err)
+}
+
+const doctorFix = "`bailey doctor` tells what this host lacks and how to get it"
+
+// noNamespaces says that this host, or what Bailey itself runs in, does not let
+// it make namespaces. A filter of system calls says ENOSYS to clone3.
+func noNamespaces(se *spawn.StepError) bool {
+	switch {
+	case se.Step == "clone":
+		return slices.Contains([]syscall.Errno{unix.EPERM, unix.ENOSPC, unix.EUSERS, unix.EINVAL, unix.ENOSYS}, se.Errno)
+	case strings.HasSuffix(se.Step, "uid_map"):
+		return se.Errno == unix.EPERM
+	}
+	return se.Step == "detach from the host's mounts"
 }
 
 // explain turns a failed step into what a person can act on.
@@ -319,16 +338,14 @@ func (d *Driver) explain(in *instance, err error) error {
 	if !errors.As(err, &se) {
 		return setupError(err)
 	}
-	const doctor = "`bailey doctor` tells what this host lacks and how to get it"
 	switch {
-	case se.Step == "clone" && (se.Errno == unix.EPERM || se.Errno == unix.ENOSPC || se.Errno == unix.EUSERS || se.Errno == unix.EINVAL),
-		strings.HasSuffix(se.Step, "uid_map") && se.Errno == unix.EPERM, se.Step == "detach from the host's mounts":
-		return bailey.Errorf(bailey.CodeIsolationUnavailable, "make the sandbox's namespaces", doctor, "%s", se)
+	case noNamespaces(se):
+		return setupError(err)
 	case se.Step == "enter "+in.spec.Workdir:
 		return bailey.Errorf(bailey.CodeUsage, "start in "+in.spec.Workdir, "name a folder that exists inside with --workdir", "%w", se.Errno)
 	case se.Errno == unix.ELOOP || se.Errno == unix.ENOTDIR:
 		return bailey.Errorf(bailey.CodeSetupFailed, "create the sandbox", "",
 			"%s: there is a link or a file where a folder has to be", se)
 	}
-	return bailey.Errorf(bailey.CodeSetupFailed, "create the sandbox", doctor, "%s", se)
+	return bailey.Errorf(bailey.CodeSetupFailed, "create the sandbox", doctorFix, "%s", se)
 }
