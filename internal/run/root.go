@@ -242,6 +242,7 @@ func (b *builder) containerRoot() error {
 		}
 		b.root.Places = append(b.root.Places, driver.Place{Kind: driver.Scratch, Target: "/root", Source: home, IsDir: true, HostIDs: true})
 	}
+	shown := b.workspaces()
 	for _, m := range b.req.Mounts {
 		fi, err := os.Stat(m.Source)
 		if err != nil {
@@ -251,10 +252,12 @@ func (b *builder) containerRoot() error {
 		if err != nil {
 			return bailey.Errorf(bailey.CodeNotFound, "mount "+m.Source, "", "%w", err)
 		}
-		b.root.Places = append(b.root.Places, driver.Place{Kind: driver.Bind, Target: path.Clean(m.Target), Source: source,
+		shown = append(shown, driver.Place{Kind: driver.Bind, Target: path.Clean(m.Target), Source: source,
 			IsDir: fi.IsDir(), ReadOnly: !m.Writable, HostIDs: true})
 	}
-	b.root.Places = append(b.root.Places, b.workspaces()...)
+	// What lies below another comes after it, or would be covered by it.
+	slices.SortStableFunc(shown, func(a, b driver.Place) int { return len(a.Target) - len(b.Target) })
+	b.root.Places = append(b.root.Places, shown...)
 	return nil
 }
 
