@@ -162,14 +162,16 @@ func (m *Mount) File() *os.File { return m.f }
 func (m *Mount) Path() string { return "/proc/self/fd/" + strconv.Itoa(int(m.f.Fd())) }
 
 // Full says whether there is no more room, for bytes or for files. ext4 keeps
-// a few blocks back for its own tables when it refuses a write, so it counts as full a
-// little before the last one.
+// a few blocks back for its own tables when it refuses a write, and refuses a
+// write of many pages as a whole, so it counts as full when less is left than one
+// such write may take.
 func (m *Mount) Full() bool {
 	var st unix.Statfs_t
 	if unix.Fstatfs(int(m.f.Fd()), &st) != nil {
 		return false
 	}
-	return st.Bavail <= max(16, st.Blocks/1000) || st.Ffree == 0
+	const oneWrite = 1 << 20
+	return st.Bavail <= min(oneWrite/uint64(st.Bsize), st.Blocks/16) || st.Ffree == 0
 }
 
 // Close lets go of the mount. A nil Mount has nothing to let go of.
