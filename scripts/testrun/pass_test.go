@@ -35,7 +35,7 @@ func suiteOver(t *testing.T, files map[string]string, root bool) *suite {
 		t.Fatal(err)
 	}
 	p := &pass{name: "p", root: root, env: []string{"CGO_ENABLED=0"}, temp: t.TempDir()}
-	s.runPass(t.Context(), p, []string{"./..."}, declared)
+	s.runPass(t.Context(), p, declared)
 	return s
 }
 

@@ -148,6 +148,9 @@ func (r *reader) packageEnd(e event) {
 		}
 	}
 	delete(r.output, k)
+	if e.Action == "skip" && passed+failed+skipped == 0 {
+		return // it has no tests
+	}
 	word := map[string]string{"pass": "ok  ", "fail": "FAIL", "skip": "-   "}[e.Action]
 	fmt.Fprintf(r.out, "%s %s: %s (%.1fs: %d passed, %d failed, %d skipped)\n", word, r.pass, e.Package, e.Elapsed, passed, failed, skipped)
 }

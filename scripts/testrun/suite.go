@@ -58,7 +58,7 @@ func (s *suite) run(ctx context.Context) error {
 	}
 	defer cleanup()
 	for _, p := range passes {
-		s.runPass(ctx, p, patterns, declared)
+		s.runPass(ctx, p, declared)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -101,8 +101,15 @@ func (s *suite) checkSources(ctx context.Context) {
 	mac := []string{"GOOS=darwin", "GOARCH=arm64", "CGO_ENABLED=0"}
 	s.step(ctx, "vet linux/arm64", arm, "go", "vet", "./...")
 	s.step(ctx, "build linux/arm64", arm, "go", "build", "./...")
-	s.step(ctx, "vet darwin/arm64", mac, "go", "vet", "./...")
-	s.step(ctx, "build darwin/arm64", mac, "go", "build", "./...")
+	s.step(ctx, "vet darwin/arm64", mac, append([]string{"go", "vet"}, portable...)...)
+	s.step(ctx, "build darwin/arm64", mac, append([]string{"go", "build"}, portable...)...)
+}
+
+// portable is what compiles on macOS. The others need Linux.
+var portable = []string{
+	".", "./internal/doctor", "./internal/driver", "./internal/driver/seatbelt", "./internal/faults", "./internal/guest", "./internal/hostview",
+	"./internal/housekeeping", "./internal/image/rootfs", "./internal/project", "./internal/store/disk", "./internal/terminal", "./internal/testneeds",
+	"./scripts/testrun",
 }
 
 // shellScripts lists the files under scripts/ and .ci/ that sh runs.
