@@ -15,7 +15,7 @@ import (
 
 // Shared is where yards of users other than the caller lie: the caller's own
 // temporary folder may be closed to them.
-const Shared = "/var/tmp"
+const Shared = "/tmp"
 
 var programs struct {
 	sync.Once
