@@ -211,6 +211,8 @@ func (c *Client) records(ctx context.Context, what string, m *fileMsg, parse fun
 
 // List gives what is in a folder to each, in the order of the folder, which is
 // none; links are not followed. each's error ends the listing and is returned.
+// Folders deeper than MaxDepth, where that many levels were asked for, end it
+// with code usage and ENAMETOOLONG as cause, after what could be listed.
 func (c *Client) List(ctx context.Context, path string, opt ListOptions, each func(FileInfo) error) error {
 	what := "list a folder in the sandbox"
 	if err := checkPath(what, path); err != nil {
@@ -327,7 +329,9 @@ func (c *Client) Watch(ctx context.Context, path string, opt WatchOptions, ready
 }
 
 // TarOut writes the file or folder at path to w as an archive (POSIX pax) with
-// names relative to it.
+// names relative to it. Sockets are left out: they mean nothing elsewhere.
+// Nothing else is: folders deeper than MaxDepth are an error with code usage
+// and ENAMETOOLONG as cause, and what w has got then is no whole archive.
 func (c *Client) TarOut(ctx context.Context, path string, w io.Writer, opt TarOptions) error {
 	what := "pack files of the sandbox"
 	if err := checkPath(what, path); err != nil {

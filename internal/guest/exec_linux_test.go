@@ -304,7 +304,7 @@ func TestT27ReadingWithoutInputEndsAtOnce(t *testing.T) {
 			t.Fatal("read found input")
 		}
 		if _, err := os.Stat("/usr/bin/python3"); err != nil {
-			t.Skip("needs python3")
+			t.Skip("needs tool python3")
 		}
 		r, err := c.Run(testContext(t), ExecSpec{ID: "py", Argv: []string{"python3", "-c", "input()"}}, nil, 1<<16)
 		if err != nil || r.End.ExitCode == 0 || !bytes.Contains(r.Stderr, []byte("EOFError")) {

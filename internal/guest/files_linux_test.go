@@ -315,6 +315,51 @@ func TestFolders(t *testing.T) {
 	}
 }
 
+// What lies deeper than a listing, an archive or a removal can go is an error,
+// and what lies as deep as they go is there.
+func TestDeepFolders(t *testing.T) {
+	c, root := inProcess(t, false)
+	ctx := testContext(t)
+	deepest := strings.Repeat("/d", MaxDepth)
+	if err := os.MkdirAll(root+"/top"+deepest, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	list := func(depth int) (levels int, err error) {
+		err = c.List(ctx, "/top", ListOptions{Depth: depth}, func(FileInfo) error { levels++; return nil })
+		return levels, err
+	}
+	if n, err := list(MaxDepth); n != MaxDepth || err != nil {
+		t.Errorf("%d levels were listed, %v", n, err)
+	}
+	var whole bytes.Buffer
+	if err := c.TarOut(ctx, "/top", &whole, TarOptions{}); err != nil || !bytes.Contains(whole.Bytes(), []byte(deepest[1:])) {
+		t.Errorf("an archive of as many levels as there may be: %v", err)
+	}
+
+	if err := os.WriteFile(root+"/top"+deepest+"/file", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tooDeep := func(what string, err error) {
+		t.Helper()
+		if bailey.CodeOf(err) != bailey.CodeUsage || !errors.Is(err, syscall.ENAMETOOLONG) || !strings.Contains(err.Error(), "more than 256 levels") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	n, err := list(MaxDepth)
+	tooDeep("a listing", err)
+	if n != MaxDepth {
+		t.Errorf("%d levels were listed before the error", n)
+	}
+	if n, err := list(MaxDepth - 1); n != MaxDepth-1 || err != nil {
+		t.Errorf("a listing of fewer levels: %d, %v", n, err)
+	}
+	tooDeep("an archive", c.TarOut(ctx, "/top", io.Discard, TarOptions{}))
+	if err := os.MkdirAll(root+"/top"+deepest+"/d/d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tooDeep("a removal", c.Remove(ctx, "/top", true, nil))
+}
+
 func TestFilesAsUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: files as another user")

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -246,7 +247,7 @@ func (op *fileOp) remove() error {
 
 func (op *fileOp) removeTree(parent int, name string, depth int) error {
 	if depth > MaxDepth {
-		return stepErr("remove", syscall.ENAMETOOLONG)
+		return errTooDeep
 	}
 	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -301,8 +302,9 @@ func (op *fileOp) list() error {
 	if err != nil {
 		return stepErr("open folder", err)
 	}
-	depth := int(op.m.depth)
-	return op.walk(fd, "", max(depth, 1), func(dir int, name, rel string, st *unix.Stat_t) error {
+	depth := max(int(op.m.depth), 1)
+	// Who asks for all there can be is told when there is more.
+	return op.walk(fd, "", depth, depth == MaxDepth, func(dir int, name, rel string, st *unix.Stat_t) error {
 		i := infoOf(rel, st)
 		if st.Mode&unix.S_IFMT == unix.S_IFLNK {
 			i.Target, _ = readlinkat(dir, name)
@@ -311,10 +313,14 @@ func (op *fileOp) list() error {
 	})
 }
 
+// errTooDeep ends what would otherwise leave out what lies further down.
+var errTooDeep = &failure{kind: failErrno, errno: uint16(syscall.ENAMETOOLONG), step: "walk",
+	text: "there are more than " + strconv.Itoa(MaxDepth) + " levels of folders"}
+
 // walk visits what is below the folder fd, which it closes, without following
-// links and at most depth levels down. A file that vanishes meanwhile is left
-// out.
-func (op *fileOp) walk(fd int, prefix string, depth int, visit func(dir int, name, rel string, st *unix.Stat_t) error) error {
+// links and at most depth levels down. With whole, anything further down is
+// errTooDeep. A file that vanishes meanwhile is left out.
+func (op *fileOp) walk(fd int, prefix string, depth int, whole bool, visit func(dir int, name, rel string, st *unix.Stat_t) error) error {
 	f := os.NewFile(uintptr(fd), "folder")
 	defer f.Close()
 	for {
@@ -328,6 +334,9 @@ func (op *fileOp) walk(fd int, prefix string, depth int, visit func(dir int, nam
 		if err != nil {
 			return stepErr("read folder", err)
 		}
+		if depth == 0 && len(names) > 0 {
+			return errTooDeep
+		}
 		for _, n := range names {
 			var st unix.Stat_t
 			if err := unix.Fstatat(fd, n, &st, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
@@ -338,7 +347,7 @@ func (op *fileOp) walk(fd int, prefix string, depth int, visit func(dir int, nam
 			if err := visit(fd, n, prefix+n, &st); err != nil {
 				return err
 			}
-			if st.Mode&unix.S_IFMT != unix.S_IFDIR || depth <= 1 {
+			if st.Mode&unix.S_IFMT != unix.S_IFDIR || depth <= 1 && !whole {
 				continue
 			}
 			sub, err := unix.Openat(fd, n, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -348,7 +357,7 @@ func (op *fileOp) walk(fd int, prefix string, depth int, visit func(dir int, nam
 			if err != nil {
 				return stepErr("open folder", err)
 			}
-			if err := op.walk(sub, prefix+n+"/", depth-1, visit); err != nil {
+			if err := op.walk(sub, prefix+n+"/", depth-1, whole, visit); err != nil {
 				return err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -17,7 +18,7 @@ import (
 
 const (
 	maxHardLinks  = 65536 // files with several names that an archive keeps as links
-	maxFolders    = 65536 // folders whose times are set after their files are there
+	maxFolders    = 65536 // folders of one archive, whose modes and times are set after their files are there
 	xattrRecord   = "SCHILY.xattr."
 	maxXattrBytes = 64 << 10
 )
@@ -50,7 +51,7 @@ func (op *fileOp) tarOut() error {
 		if err != nil {
 			return stepErr("open folder", err)
 		}
-		if err := op.walk(fd, "", MaxDepth, func(dir int, name, rel string, st *unix.Stat_t) error {
+		if err := op.walk(fd, "", MaxDepth, true, func(dir int, name, rel string, st *unix.Stat_t) error {
 			return op.tarEntry(w, links, dir, name, rel, st)
 		}); err != nil {
 			return err
@@ -199,9 +200,10 @@ func (op *fileOp) tarIn() error {
 				if err := op.tarFolder(p, h); err != nil {
 					return err
 				}
-				if len(folders) < maxFolders {
-					folders = append(folders, folder{p, uint32(h.Mode & 0o7777), h.ModTime})
+				if len(folders) == maxFolders {
+					return &failure{kind: failUsage, text: "the archive has more than " + strconv.Itoa(maxFolders) + " folders"}
 				}
+				folders = append(folders, folder{p, uint32(h.Mode & 0o7777), h.ModTime})
 			}
 			continue
 		}

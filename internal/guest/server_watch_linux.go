@@ -85,7 +85,7 @@ func (w *watcher) add(fd int, rel string) error {
 	if err != nil {
 		return stepErr("open folder", err)
 	}
-	return w.op.walk(sub, "", 1, func(dir int, name, _ string, st *unix.Stat_t) error {
+	return w.op.walk(sub, "", 1, false, func(dir int, name, _ string, st *unix.Stat_t) error {
 		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 			return nil
 		}
@@ -95,12 +95,16 @@ func (w *watcher) add(fd int, rel string) error {
 
 func (w *watcher) addBelow(dir int, name, rel string) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
+	switch err {
+	case nil:
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
 		return nil // gone already, or no folder any more
+	default:
+		return stepErr("open folder", err)
 	}
 	defer unix.Close(fd)
 	if len(rel) > MaxPath {
-		return nil
+		return &failure{kind: failErrno, errno: uint16(syscall.ENAMETOOLONG), step: "watch", text: "a folder's path is longer than " + strconv.Itoa(MaxPath) + " bytes"}
 	}
 	return w.add(fd, rel)
 }
@@ -165,7 +169,7 @@ func (w *watcher) events(b []byte) (over bool, err error) {
 			err = w.addBelow(fd, string(name), rel)
 			unix.Close(fd)
 			var f *failure
-			if errors.As(err, &f) && (f.kind == failBusy || f.errno == uint16(syscall.ENOSPC)) {
+			if errors.As(err, &f) && err != errCanceled {
 				err = w.send(WatchEvent{Op: WatchOverflow, Path: rel}) // its own events will be missed
 			}
 			if err != nil {

@@ -47,8 +47,11 @@ type Written struct {
 
 // ListOptions bound a listing.
 type ListOptions struct {
-	User  *User
-	Depth int // 1: the folder's own entries (default); more: names are relative paths
+	User *User
+	// Depth is how many levels are listed: 1, the default, the folder's own
+	// entries; with more, names are relative paths. At MaxDepth, the most there
+	// can be, a folder with more levels is an error.
+	Depth int
 }
 
 // TarOptions say what an archive holds and as whom it is made or unpacked.
