@@ -87,7 +87,7 @@ func TestApplyAndRevert(t *testing.T) {
 		ws := filepath.Join(dir, "ws")
 		must(t, os.Mkdir(ws, 0o755))
 		if unix.Setxattr(ws, "user.note", []byte("x"), 0) != nil {
-			t.Skip("needs a file system with user attributes")
+			t.Skip("needs host user-xattr")
 		}
 		before(t, ws)
 		was := shape(t, ws)

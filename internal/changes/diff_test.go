@@ -46,7 +46,7 @@ func init() {
 // the sandbox made of it.
 func TestDiffApplies(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("needs git")
+		t.Skip("needs tool git")
 	}
 	onEach(t, func(t *testing.T, dir string, opts workspace.Options) {
 		ws := filepath.Join(dir, "ws")
@@ -139,7 +139,7 @@ func TestSummaryLimit(t *testing.T) {
 	ws := filepath.Join(t.TempDir(), "ws")
 	must(t, os.Mkdir(ws, 0o755))
 	if unix.Setxattr(ws, "user.note", []byte("x"), 0) != nil {
-		t.Skip("needs a file system with user attributes")
+		t.Skip("needs host user-xattr")
 	}
 	before(t, ws)
 	s := start(t, ws, workspace.Options{})

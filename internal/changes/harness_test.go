@@ -207,7 +207,7 @@ func mountFS(t *testing.T, fs string) string {
 	} else {
 		mkfs, err := exec.LookPath("mkfs." + fs)
 		if err != nil {
-			t.Skipf("needs mkfs.%s", fs)
+			t.Skip("needs tool mkfs." + fs)
 		}
 		img := filepath.Join(t.TempDir(), "img")
 		must(t, os.WriteFile(img, nil, 0o600))
@@ -216,7 +216,7 @@ func mountFS(t *testing.T, fs string) string {
 			t.Fatalf("%v %s", err, out)
 		}
 		if out, err := exec.Command("mount", "-o", "loop", img, dir).CombinedOutput(); err != nil {
-			t.Skipf("needs a kernel that mounts %s images: %s", fs, out)
+			t.Skipf("needs host mount-%s: %s", fs, out)
 		}
 	}
 	t.Cleanup(func() {

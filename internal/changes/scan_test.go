@@ -101,7 +101,7 @@ func TestScan(t *testing.T) {
 		ws := filepath.Join(dir, "ws")
 		must(t, os.Mkdir(ws, 0o755))
 		if unix.Setxattr(ws, "user.note", []byte("x"), 0) != nil {
-			t.Skip("needs a file system with user attributes")
+			t.Skip("needs host user-xattr")
 		}
 		before(t, ws)
 		s := start(t, ws, opts)
@@ -153,7 +153,7 @@ func TestXattrWhiteouts(t *testing.T) {
 	s := start(t, ws, workspace.Options{})
 	root := s.run.Record.Roots[0]
 	if root.Mode != "overlay" {
-		t.Skipf("needs a temporary folder that an overlay can be over: %s", root.Why)
+		t.Skipf("needs host overlay: %s", root.Why)
 	}
 	prefix := "trusted.overlay."
 	if root.UserXattr {

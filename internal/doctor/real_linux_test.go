@@ -105,7 +105,7 @@ func TestRealHostAsOrdinaryUser(t *testing.T) {
 		os.Exit(0) // nothing but the document on stdout
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("only root can start a program as another user; TestRealHost examined the host as this one")
+		t.Skip("needs root: starting a program as another user; TestRealHost examined the host as this one")
 	}
 	dir, err := os.MkdirTemp("", "doctor")
 	if err != nil {

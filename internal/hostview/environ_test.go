@@ -132,7 +132,7 @@ func TestGeneratedFiles(t *testing.T) {
 func TestProfileKeepsPath(t *testing.T) {
 	sh, err := exec.LookPath("sh")
 	if err != nil {
-		t.Skip("sh is absent")
+		t.Skip("needs tool sh")
 	}
 	for path, want := range map[string]string{"/a/b:/usr/bin": "/a/b:/usr/bin", "": defaultPath} {
 		cmd := exec.Command(sh, "-c", profile+`echo "$PATH"`)
@@ -148,7 +148,7 @@ func TestProfileKeepsPath(t *testing.T) {
 func TestGitConfigIsRead(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
-		t.Skip("git is absent")
+		t.Skip("needs tool git")
 	}
 	const dir, name = "/home/u/a b\\c\"d#e;f", `Ann "Q" \ O'Brien ; # x`
 	for key, want := range map[string]string{"user.name": name, "user.email": "", "safe.directory": dir + "\n" + dir + "/*"} {

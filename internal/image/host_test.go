@@ -316,7 +316,7 @@ func TestToolsWorkInTheTemplate(t *testing.T) {
 	} {
 		t.Run(filepath.Base(c.tool), func(t *testing.T) {
 			if _, err := os.Stat(c.tool); err != nil {
-				t.Skip("this host has no ", c.tool)
+				t.Skip("needs tool ", filepath.Base(c.tool))
 			}
 			cmd := exec.Command("/bin/sh", "-c", c.script)
 			cmd.Dir, cmd.Env = "/", append(r.Config.Env, "HOME=/root")

@@ -29,7 +29,7 @@ import (
 func mounted(t *testing.T, r rootfs.Root) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("mounting an overlay takes root")
+		t.Skip("needs root: mounting an overlay")
 	}
 	work := t.TempDir()
 	overlay := func(at string, lower ...string) {
@@ -270,7 +270,7 @@ func (h *history) forget(p string) {
 
 func TestOverlayfsShowsWhatTheImageMeans(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("mounting an overlay takes root")
+		t.Skip("needs root: mounting an overlay")
 	}
 	base := t.TempDir()
 	for seed := range uint64(25) {
@@ -356,7 +356,7 @@ func TestOwnersAreRecordedWhereTheyAreNotStored(t *testing.T) {
 func TestBusyboxRunsInItsRoot(t *testing.T) {
 	bin, err := os.ReadFile("/bin/busybox")
 	if err != nil {
-		t.Skip("needs busybox-static: ", err)
+		t.Skip("needs tool busybox: ", err)
 	}
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

@@ -69,7 +69,7 @@ func TestPlanResolvesLinks(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	if p.Roots[0].Mode != folder.ModeOverlay {
-		t.Skipf("needs a temporary folder that an overlay can be over: %s", p.Roots[0].Why)
+		t.Skipf("needs host overlay: %s", p.Roots[0].Why)
 	}
 	p, err = plan(t, dir, Options{ForceCopy: true})
 	if err != nil || p.Roots[0].Mode != folder.ModeCopy {
@@ -135,7 +135,7 @@ func TestPlanOnOverlay(t *testing.T) {
 func git(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("needs git")
+		t.Skip("needs tool git")
 	}
 	cmd := exec.Command("git", append([]string{"-c", "protocol.file.allow=always", "-c", "user.name=x", "-c", "user.email=x@x"}, args...)...)
 	cmd.Dir = dir

@@ -37,7 +37,7 @@ func onEachFS(t *testing.T, test func(t *testing.T, dir string)) {
 			} else {
 				mkfs, err := exec.LookPath("mkfs." + fs)
 				if err != nil {
-					t.Skipf("needs mkfs.%s", fs)
+					t.Skip("needs tool mkfs." + fs)
 				}
 				img := filepath.Join(t.TempDir(), "img")
 				os.WriteFile(img, nil, 0o600)
@@ -48,7 +48,7 @@ func onEachFS(t *testing.T, test func(t *testing.T, dir string)) {
 					t.Fatalf("%v %s", err, out)
 				}
 				if out, err := exec.Command("mount", "-o", "loop", img, dir).CombinedOutput(); err != nil {
-					t.Skipf("needs a kernel that mounts %s images: %s", fs, out)
+					t.Skipf("needs host mount-%s: %s", fs, out)
 				}
 			}
 			t.Cleanup(func() {
@@ -202,7 +202,7 @@ func TestPrepareOverlay(t *testing.T) {
 		p, err := New(ws, Options{DataFolder: data})
 		must(t, err)
 		if p.Roots[0].Mode != folder.ModeOverlay {
-			t.Skipf("needs a file system that an overlay can be over: %s", p.Roots[0].Why)
+			t.Skipf("needs host overlay: %s", p.Roots[0].Why)
 		}
 		must(t, p.Prepare(context.Background(), data))
 		if got, want := shapes(t, Upper(data, p.Roots[0]))["."], shapes(t, ws)["."]; got != want {

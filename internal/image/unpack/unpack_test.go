@@ -154,7 +154,7 @@ func snapshot(t testing.TB, dir, skip string) string {
 // TestAsOrdinaryUser runs this package's other tests once more as uid 65534.
 func TestAsOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("runs already as an ordinary user")
+		t.Skip("needs root: becoming another user; the other tests run as this one")
 	}
 	tmp, err := os.MkdirTemp("", "bailey-unpack-")
 	if err != nil {

@@ -118,7 +118,7 @@ func spare(t *testing.T) (top string, c Controller) {
 			}
 		}
 	}
-	t.Skip("needs the top of a version 2 tree with a controller")
+	t.Skip("needs host cgroup-v2-top")
 	return "", ""
 }
 
@@ -148,7 +148,7 @@ func TestLiveDelegated(t *testing.T) {
 		}
 		if delegate {
 			if err := unix.Setxattr(scope, "user.delegate", []byte("1"), 0); err != nil {
-				t.Skipf("needs user xattrs on cgroups: %v", err)
+				t.Skipf("needs host cgroup-xattr: %v", err)
 			}
 		}
 		fd, err := open(scope, unix.O_PATH|unix.O_DIRECTORY)

@@ -30,7 +30,7 @@ func hosts(t *testing.T) map[string]*Host {
 	}
 	h := Detect("/")
 	if h.Mode() == None {
-		t.Skipf("no control groups can be made here: %+v", h.Status())
+		t.Skipf("needs host cgroups: %+v", h.Status())
 	}
 	out := map[string]*Host{string(h.Mode()): h}
 	if h.Mode() == Hybrid {
@@ -247,7 +247,7 @@ func TestLiveIOLimit(t *testing.T) {
 	forEachHost(t, func(t *testing.T, h *Host) {
 		const limit = 8 << 20
 		if disks, err := h.devices([]string{dir}); err != nil || len(disks) == 0 {
-			t.Skipf("the temporary folder is not on a disk that can be limited (%v)", err)
+			t.Skipf("needs host block-disk: %v", err)
 		}
 		g := newGroup(t, h, bailey.Limits{IO: limit}, dir)
 		start := time.Now()
@@ -485,11 +485,11 @@ func TestLiveLimitsAreReadBack(t *testing.T) {
 
 func BenchmarkNew(b *testing.B) {
 	if os.Geteuid() != 0 {
-		b.Skip("needs root")
+		b.Skip("needs root: makes control groups")
 	}
 	h := Detect("/")
 	if h.Mode() == None {
-		b.Skip("no control groups here")
+		b.Skip("needs host cgroups")
 	}
 	var made, removed time.Duration
 	n := 0

@@ -224,7 +224,7 @@ func create(t *testing.T, c Config) int {
 	t.Helper()
 	p := New(ABI(), c)
 	if len(p.Missing) > 0 {
-		t.Skipf("this kernel lacks: %v", p.Missing)
+		t.Skipf("needs host landlock-%d: this kernel lacks %v", ABI()+1, p.Missing)
 	}
 	fd, err := p.Create()
 	if err != nil {

@@ -112,7 +112,7 @@ func TestCreateErrors(t *testing.T) {
 func needABI(t testing.TB, abi int) {
 	t.Helper()
 	if n := ABI(); n < abi {
-		t.Skipf("needs Landlock ABI %d; this kernel has %d", abi, n)
+		t.Skipf("needs host landlock-%d: this kernel has %d", abi, n)
 	}
 }
 

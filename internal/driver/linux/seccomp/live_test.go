@@ -136,7 +136,7 @@ func passedBy(n int) bool { return runtime.GOARCH == "amd64" && (n == 335 || n =
 
 func TestLiveEveryCall(t *testing.T) {
 	if runtime.NumCPU() < 2 {
-		t.Skip("needs a second processor for a thread that spins")
+		t.Skip("needs host processors: one for a thread that spins")
 	}
 	out, exit := child(t, "answers", "")
 	if exit != nil {
@@ -379,7 +379,7 @@ func TestLiveAttempts(t *testing.T) {
 			switch {
 			case out == "0":
 			case out == fmt.Sprint(int(unix.EPERM)) && os.Geteuid() != 0:
-				t.Skipf("the control run needs root: the kernel itself refuses %s to others", name)
+				t.Skip("needs root: the kernel itself refuses " + name + " to others in the control run")
 			case out == fmt.Sprint(int(unix.EPERM)):
 				t.Errorf("without %s the call is still refused", omit)
 			default:
@@ -417,7 +417,7 @@ func childInt80(omit []string) {
 
 func TestLiveOtherEntriesKill(t *testing.T) {
 	if !hasX32 {
-		t.Skip("x32 and int 0x80 exist on amd64 only")
+		t.Skip("needs host amd64: x32 and int 0x80 exist there only")
 	}
 	for part, name := range map[string]string{"x32": "x32", "int80": "other-abi"} {
 		out, exit := child(t, part, "")
