@@ -57,6 +57,7 @@ func (f *Folder) Create(rec Record) (*Run, error) {
 		return fail(err)
 	}
 	defer gate.Close()
+	spread(int(gate.Fd()))
 	if err := retry(func() error { return unix.Flock(int(gate.Fd()), unix.LOCK_SH) }); err != nil {
 		return fail(err)
 	}
@@ -178,7 +179,13 @@ func (r *Run) State() State {
 // Save writes the record in one step: a reader sees the old or the new one.
 // Once a run has ended it also waits for the disk. Only the lock's holder
 // may call it.
-func (r *Run) Save() error {
+func (r *Run) Save() error { return r.save(r.Record.State != StateRunning) }
+
+// SaveSoon is Save without the wait for the disk, for a run of which nothing is
+// worth keeping. After a power cut the record may be the old one or unreadable.
+func (r *Run) SaveSoon() error { return r.save(false) }
+
+func (r *Run) save(sync bool) error {
 	const what = "write the run's record"
 	if r.lock == nil {
 		return bailey.Errorf(bailey.CodeInternal, what, "", "the run's lock is not held")
@@ -188,7 +195,7 @@ func (r *Run) Save() error {
 	}
 	data, err := json.MarshalIndent(&r.Record, "", "  ")
 	if err == nil {
-		err = replaceFile(filepath.Join(r.dir, recordName), append(data, '\n'), r.Record.State != StateRunning)
+		err = replaceFile(filepath.Join(r.dir, recordName), append(data, '\n'), sync)
 	}
 	if err != nil {
 		return bailey.Errorf(bailey.CodeStorage, what, "", "%w", err)

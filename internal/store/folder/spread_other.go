@@ -1,0 +1,6 @@
+//go:build !linux
+
+package folder
+
+// spread is for file systems of Linux.
+func spread(int) {}
