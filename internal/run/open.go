@@ -26,23 +26,24 @@ type Sandbox struct {
 // Open makes a sandbox that stays. agent is the path of the bailey-init
 // program; req.Command, Streams and Capture are not used.
 func (h *Host) Open(ctx context.Context, req Request, agent string) (*Sandbox, error) {
-	b, view, err := h.begin(req)
+	b, err := h.begin(req)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sandbox{Run: b.run, Notes: view.Notes, Workdir: b.req.Workdir, b: b}
-	if err := s.start(ctx, view, agent); err != nil {
+	s := &Sandbox{Run: b.run, Workdir: b.req.Workdir, b: b}
+	if err := s.start(ctx, agent); err != nil {
 		b.abandon()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Sandbox) start(ctx context.Context, view hostview.View, agent string) error {
-	spec, err := s.b.spec(ctx, view)
+func (s *Sandbox) start(ctx context.Context, agent string) error {
+	spec, notes, err := s.b.spec(ctx)
 	if err != nil {
 		return err
 	}
+	s.Notes = notes
 	s.Env = spec.Env
 	spec.Entry.Agent = agent
 	if s.Instance, err = s.b.host.Driver.Create(ctx, spec); err != nil {

@@ -38,6 +38,7 @@ type builder struct {
 	host  *Host
 	run   *folder.Run
 	plan  *workspace.Plan
+	view  func() (hostview.View, error) // for the process level: what it sees of the host
 	base  place
 	owner owner
 	root  driver.Root

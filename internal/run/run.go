@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,12 +18,12 @@ import (
 // Do runs a command and returns when it has ended and its sandbox has gone. An
 // error means that it did not run; then nothing of it is left.
 func (h *Host) Do(ctx context.Context, req Request) (*Outcome, error) {
-	b, view, err := h.begin(req)
+	b, err := h.begin(req)
 	if err != nil {
 		return nil, err
 	}
-	out := &Outcome{Run: b.run, Notes: view.Notes}
-	if err := b.execute(ctx, view, out); err != nil {
+	out := &Outcome{Run: b.run}
+	if err := b.execute(ctx, out); err != nil {
 		b.abandon()
 		return nil, err
 	}
@@ -30,16 +31,17 @@ func (h *Host) Do(ctx context.Context, req Request) (*Outcome, error) {
 	return out, b.finish(out.End)
 }
 
-// begin plans a run and makes its record.
-func (h *Host) begin(req Request) (*builder, hostview.View, error) {
+// begin plans a run and makes its record. What the sandbox sees of the host is
+// found out meanwhile.
+func (h *Host) begin(req Request) (*builder, error) {
 	h.trace("plan")
-	b, view, err := h.plan(req)
+	b, err := h.plan(req)
 	if err != nil {
-		return nil, view, err
+		return nil, err
 	}
 	h.trace("record")
 	b.run, err = h.record(b)
-	return b, view, err
+	return b, err
 }
 
 // abandon takes a run back that never started: there is nothing to tell of it.
@@ -49,26 +51,25 @@ func (b *builder) abandon() {
 }
 
 // plan decides what the sandbox sees. It reads the host and changes nothing.
-func (h *Host) plan(req Request) (*builder, hostview.View, error) {
-	var view hostview.View
+func (h *Host) plan(req Request) (*builder, error) {
 	dir := req.Dir
 	if dir == "" {
 		var err error
 		if dir, err = os.Getwd(); err != nil {
-			return nil, view, bailey.Errorf(bailey.CodeUsage, "use the working folder", "change to a folder that exists", "%w", err)
+			return nil, bailey.Errorf(bailey.CodeUsage, "use the working folder", "change to a folder that exists", "%w", err)
 		}
 	}
 	if err := hostview.CheckWorkspace(hostview.Host{Home: h.Home, BaileyHome: h.Folder.Path()}, absolute(dir), req.IUnderstand); err != nil {
-		return nil, view, err
+		return nil, err
 	}
 	plan, err := workspace.New(dir, workspace.Options{DataFolder: h.Folder.Path(), IUnderstand: req.IUnderstand, ForceCopy: req.ForceCopy})
 	if err != nil {
-		return nil, view, err
+		return nil, err
 	}
 	b := &builder{req: req, host: h, plan: plan}
 	fi, err := os.Stat(plan.Dir)
 	if err != nil {
-		return nil, view, bailey.Errorf(bailey.CodeWorkspaceRefused, "use the workspace", "", "%w", err)
+		return nil, bailey.Errorf(bailey.CodeWorkspaceRefused, "use the workspace", "", "%w", err)
 	}
 	b.owner.uid, b.owner.gid = ownerOf(fi)
 	if os.Geteuid() != 0 {
@@ -80,20 +81,39 @@ func (h *Host) plan(req Request) (*builder, hostview.View, error) {
 	b.chooseUser()
 	if req.Level == bailey.IsolationContainer {
 		if req.Rootfs == nil {
-			return nil, view, bailey.Errorf(bailey.CodeInternal, "create a container", "", "it has no root file system")
+			return nil, bailey.Errorf(bailey.CodeInternal, "create a container", "", "it has no root file system")
 		}
 		for _, m := range req.Mounts {
 			if err := hostview.CheckMount(hostview.Host{Home: h.Home, BaileyHome: h.Folder.Path()}, m, req.IUnderstand); err != nil {
-				return nil, view, err
+				return nil, err
 			}
 		}
-		return b, view, nil
+		return b, nil
 	}
-	view, err = hostview.Compute(hostview.Input{
+	b.look(hostview.Input{
 		Home: h.Home, BaileyHome: h.Folder.Path(), UID: b.req.UID, GID: b.req.GID, Username: h.User,
 		Env: h.Env, SetEnv: req.SetEnv, Workspace: plan.Dir, Mounts: req.Mounts, IUnderstand: req.IUnderstand,
 	})
-	return b, view, err
+	return b, nil
+}
+
+// look finds out, in the background, what of the host the sandbox sees: some
+// hundred names are looked up, about as long as it takes to make the record
+// and the layers. b.view waits for the answer.
+func (b *builder) look(in hostview.Input) {
+	type answer struct {
+		view hostview.View
+		err  error
+	}
+	found := make(chan answer, 1)
+	go func() {
+		view, err := hostview.Compute(in)
+		found <- answer{view, err}
+	}()
+	b.view = func() (hostview.View, error) {
+		a := <-found
+		return a.view, a.err
+	}
 }
 
 // absolute gives dir from the root; what cannot be resolved is refused by
@@ -136,11 +156,12 @@ func (h *Host) record(b *builder) (*folder.Run, error) {
 }
 
 // execute builds the sandbox and sees the command to its end.
-func (b *builder) execute(ctx context.Context, view hostview.View, out *Outcome) error {
-	spec, err := b.spec(ctx, view)
+func (b *builder) execute(ctx context.Context, out *Outcome) error {
+	spec, notes, err := b.spec(ctx)
 	if err != nil {
 		return err
 	}
+	out.Notes = notes
 	spec.Entry.Command = b.req.Command
 	after, err := b.guard(ctx)
 	if err != nil {
@@ -156,28 +177,32 @@ func (b *builder) execute(ctx context.Context, view hostview.View, out *Outcome)
 }
 
 // spec prepares all that the driver needs but what is to be run.
-func (b *builder) spec(ctx context.Context, view hostview.View) (driver.Spec, error) {
+func (b *builder) spec(ctx context.Context) (spec driver.Spec, notes []hostview.Note, err error) {
 	b.host.trace("prepare")
 	if err := b.openDisk(); err != nil {
-		return driver.Spec{}, err
+		return spec, nil, err
 	}
 	if !b.req.Writable {
 		if err := b.plan.Prepare(ctx, b.base.here); err != nil {
-			return driver.Spec{}, err
+			return spec, nil, err
 		}
 	}
-	env := view.Env
-	var err error
+	var env []string
 	if b.req.Level == bailey.IsolationContainer {
 		err = b.containerRoot()
 		env = b.containerEnv()
 	} else {
-		err = b.processRoot(view)
+		b.host.trace("view")
+		var view hostview.View
+		if view, err = b.view(); err == nil {
+			err = b.processRoot(view)
+		}
+		env, notes = view.Env, view.Notes
 	}
 	if err != nil {
-		return driver.Spec{}, err
+		return spec, nil, err
 	}
-	spec := driver.Spec{
+	spec = driver.Spec{
 		ID: b.run.ID(), Level: b.req.Level, Hostname: "bailey", Root: b.root, Workdir: b.req.Workdir, Env: env,
 		User:   driver.User{UID: b.req.UID, GID: b.req.GID, HostUID: b.owner.uid, HostGID: b.owner.gid},
 		Limits: b.req.Limits, Defaults: Defaults(), Disks: []string{b.run.Dir()}, NestedSandboxes: b.req.Nested,
@@ -185,22 +210,56 @@ func (b *builder) spec(ctx context.Context, view hostview.View) (driver.Spec, er
 	if d := b.run.Disk(); d != nil {
 		spec.Mount, spec.MountAt = d.File(), b.base.there
 	}
-	return spec, nil
+	return spec, notes, nil
 }
 
 // finish writes down how it ended and removes what is not kept.
 func (b *builder) finish(end bailey.End) error {
 	rec := &b.run.Record
 	rec.End, rec.Ended, rec.State = &end, time.Now().UTC(), folder.StateKept
-	err := b.run.Save()
+	cleaned := make(chan error)
+	go func() { cleaned <- b.clean(rec.Roots) }()
+	save := b.run.Save
+	if b.unchanged() {
+		save = b.run.SaveSoon
+	}
+	err := save()
 	b.host.trace("saved")
-	errs := []error{err, folder.RemoveTree(filepath.Join(b.base.here, scratchDir))}
-	for _, r := range rec.Roots {
+	err = errors.Join(err, <-cleaned)
+	b.host.trace("cleaned")
+	return err
+}
+
+// clean removes what is of no use once the sandbox has gone.
+func (b *builder) clean(roots []folder.Root) error {
+	err := folder.RemoveTree(filepath.Join(b.base.here, scratchDir))
+	for _, r := range roots {
 		if r.Mode == folder.ModeOverlay {
 			// The kernel leaves marks in it by which the next mount would refuse it.
-			errs = append(errs, folder.RemoveTree(workspace.Work(b.base.here, r)))
+			err = errors.Join(err, folder.RemoveTree(workspace.Work(b.base.here, r)))
 		}
 	}
-	b.host.trace("cleaned")
-	return errors.Join(errs...)
+	return err
+}
+
+// unchanged says that the command has left nothing in the layers, so that a
+// power cut that takes the record with it takes nothing that anybody wants.
+// Waiting for the disk would take longer than many a command.
+func (b *builder) unchanged() bool {
+	roots := b.run.Record.Roots
+	for _, r := range roots {
+		if r.Mode != folder.ModeOverlay {
+			return false
+		}
+		upper, err := os.Open(workspace.Upper(b.base.here, r))
+		if err != nil {
+			return false
+		}
+		_, err = upper.Readdirnames(1)
+		upper.Close()
+		if err != io.EOF {
+			return false
+		}
+	}
+	return len(roots) > 0 // without a layer it may have written straight through
 }
