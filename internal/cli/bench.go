@@ -18,6 +18,7 @@ import (
 // benchCommand is `bailey bench run`. It exits with 0 when it could measure,
 // whatever the numbers are; with --strict it exits with 1 when a target is missed.
 func benchCommand(inv *invocation) (int, error) {
+	collectAsUsual() // as in the programs of those who use the library
 	o := bench.Options{Version: version()}
 	strict := false
 	fs := inv.flags

@@ -47,6 +47,7 @@ type invocation struct {
 
 // Main runs a command line without its program name and gives the exit code.
 func Main(args []string) int {
+	collectLate()
 	return dispatch(args, os.Stdout, os.Stderr)
 }
 
