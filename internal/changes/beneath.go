@@ -76,7 +76,11 @@ func lstatAt(fd int, name string) (*unix.Stat_t, error) {
 
 // procPath names an entry of an open folder for calls that take no
 // descriptor. Its last part is not followed by the l… calls.
-func procPath(fd int, name string) string { return fmt.Sprintf("/proc/self/fd/%d/%s", fd, name) }
+func procPath(fd int, name string) string { return selfPath(fd) + "/" + name }
+
+// selfPath names what is open at fd itself, for calls that follow links. It
+// needs no right to search it.
+func selfPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
 // names reads the names in the folder fd.
 func names(fd int) ([]string, error) {

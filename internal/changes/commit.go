@@ -268,7 +268,7 @@ func chmodStill(parent int, name string, want *workspace.Identity, mode uint32) 
 	if st.Ino != want.Ino || st.Dev != want.Dev {
 		return errors.New("it was replaced on the host at this moment")
 	}
-	return unix.Chmod(procPath(fd, "."), mode&metaModes)
+	return unix.Chmod(selfPath(fd), mode&metaModes)
 }
 
 // save moves what a step took off the host, which is under the temporary

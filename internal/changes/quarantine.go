@@ -7,8 +7,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,9 +35,8 @@ type ExecSnapshot struct {
 }
 
 type execFile struct {
-	id     workspace.Identity
-	target string // of a symbolic link
-	copy   string // a name in the folder of copies
+	id   workspace.Identity
+	copy string // a name in the folder of copies
 }
 
 // Found is one path of the class that a run has added, changed or deleted
@@ -67,7 +68,8 @@ func SnapshotExecClass(ctx context.Context, run *folder.Run, roots []folder.Root
 		files := map[string]execFile{}
 		s.files = append(s.files, files)
 		total := int64(0)
-		err := walkClass(ctx, root, i, named, func(dirfd int, name, p string, st *unix.Stat_t) error {
+		w := classWalk{ctx: ctx, root: root, index: i, named: named}
+		err := w.all(func(dirfd int, name, p string, st *unix.Stat_t) error {
 			f := execFile{id: workspace.IdentityOf(st)}
 			switch kindOf(st.Mode) {
 			case File, Symlink, FIFO:
@@ -101,16 +103,25 @@ func (s *ExecSnapshot) Close() error {
 }
 
 // FindNewExecClass gives the paths of the class that differ from the
-// snapshot, ordered. named is as for SnapshotExecClass.
+// snapshot, ordered. named is as for SnapshotExecClass. The command may have
+// left folders that cannot be looked into: an error names them, and what was
+// found elsewhere is given all the same, for Quarantine.
 func (s *ExecSnapshot) FindNewExecClass(ctx context.Context, named func(root int, path string) bool) ([]Found, error) {
 	var list []Found
+	var closed []error
 	for i, root := range s.roots {
 		seen := map[string]bool{}
 		add := func(p string, op Op) {
 			class, _ := ExecutesOnHost(classPath(i, p))
 			list = append(list, Found{i, p, op, class})
 		}
-		err := walkClass(ctx, root, i, named, func(_ int, _, p string, st *unix.Stat_t) error {
+		var dark []string // folders that cannot be looked into
+		w := classWalk{ctx: ctx, root: root, index: i, named: named, closed: func(p string, err error) {
+			dark = append(dark, p+"/")
+			closed = append(closed, bailey.Errorf(bailey.CodeStorage, "look for what would execute on the host",
+				"look into that folder before any tool does", "%s: %w", Printable(filepath.Join(root.Path, p)), err))
+		}}
+		err := w.all(func(_ int, _, p string, st *unix.Stat_t) error {
 			seen[p] = true
 			old, was := s.files[i][p]
 			if !was {
@@ -124,7 +135,8 @@ func (s *ExecSnapshot) FindNewExecClass(ctx context.Context, named func(root int
 			return nil, scanError(err)
 		}
 		for p := range s.files[i] {
-			if !seen[p] {
+			inDark := slices.ContainsFunc(dark, func(dir string) bool { return strings.HasPrefix(p, dir) })
+			if !seen[p] && !inDark {
 				add(p, Deleted)
 			}
 		}
@@ -135,18 +147,20 @@ func (s *ExecSnapshot) FindNewExecClass(ctx context.Context, named func(root int
 		}
 		return workspace.ComparePaths(list[i].Path, list[j].Path) < 0
 	})
-	return list, nil
+	return list, errors.Join(closed...)
 }
 
 // Quarantine moves what was found off the host into layers of the run, and
 // puts back what was there before, so that the run's change set holds it and
 // a person can apply it. It adds a root in overlay mode to the run's record
-// for each root concerned, and saves the record. The caller holds the run's
+// for each root concerned, and saves the record. A path that cannot be taken
+// back holds up no other: the error names each. The caller holds the run's
 // lock, and every process of the run has ended.
 func (s *ExecSnapshot) Quarantine(ctx context.Context, found []Found) error {
 	const what = "take back what would execute on the host"
 	run := s.run
 	layers := map[int]int{} // by root: index into the record's roots
+	var left []error
 	for _, f := range found {
 		at, ok := layers[f.Root]
 		if !ok {
@@ -157,14 +171,15 @@ func (s *ExecSnapshot) Quarantine(ctx context.Context, found []Found) error {
 			layers[f.Root] = at
 		}
 		if err := s.takeBack(ctx, f, run.Record.Roots[at]); err != nil {
-			return bailey.Errorf(bailey.CodeStorage, what, "look at that file before any tool does", "%s: %w", Printable(f.Path), err)
+			left = append(left, bailey.Errorf(bailey.CodeStorage, what, "look at that file before any tool does", "%s: %w",
+				Printable(filepath.Join(s.roots[f.Root].Path, f.Path)), err))
 		}
 	}
 	// What was put back just now is what the layer is over.
 	for _, at := range layers {
 		run.Record.Roots[at].Since = time.Now().UTC()
 	}
-	return run.Save()
+	return errors.Join(append(left, run.Save())...)
 }
 
 func (s *ExecSnapshot) newLayer(root int) (int, error) {
@@ -221,7 +236,8 @@ func (s *ExecSnapshot) takeBack(ctx context.Context, f Found, root folder.Root) 
 		return err
 	}
 	defer unix.Close(host)
-	parent, err := openParent(host, f.Path, false)
+	parent, release, err := openClosed(host, path.Dir(f.Path))
+	defer release()
 	if err != nil && !(gone(err) && f.Op == Deleted) {
 		return err
 	}
@@ -233,7 +249,6 @@ func (s *ExecSnapshot) takeBack(ctx context.Context, f Found, root folder.Root) 
 			// and a file that is gone executes nowhere.
 			return nil
 		}
-		defer unix.Close(parent)
 		if err := copyAcross(ctx, s.copies, old.copy, parent, name); err != nil {
 			return err
 		}
@@ -244,7 +259,6 @@ func (s *ExecSnapshot) takeBack(ctx context.Context, f Found, root folder.Root) 
 		defer unix.Close(to)
 		return unix.Mknodat(to, name, unix.S_IFCHR, 0) // a whiteout
 	}
-	defer unix.Close(parent)
 	to, err := s.layerDir(host, f.Path, root)
 	if err != nil {
 		return err
@@ -253,7 +267,7 @@ func (s *ExecSnapshot) takeBack(ctx context.Context, f Found, root folder.Root) 
 	// Off the host first, under no name that any tool looks at; a file that
 	// is swapped at this moment is moved all the same.
 	temp := tempName(s.run.ID(), 0) + "-exec"
-	if err := unix.Renameat2(parent, name, parent, temp, unix.RENAME_NOREPLACE); err != nil {
+	if err := moveFree(parent, name, temp); err != nil {
 		return err
 	}
 	if was {
@@ -321,60 +335,127 @@ func classPath(root int, p string) string {
 	return p
 }
 
-// walkClass calls do for every file of the class below a root that named does
-// not name. It looks into all folders and follows no link.
-func walkClass(ctx context.Context, root folder.Root, index int, named func(int, string) bool, do func(dir int, name, p string, st *unix.Stat_t) error) error {
-	host, err := openRoot(root)
+// classWalk looks for the files of the class below a root. It looks into all
+// folders and follows no link.
+type classWalk struct {
+	ctx   context.Context
+	root  folder.Root
+	index int
+	named func(root int, path string) bool // what to pass over; may be nil
+	// closed is told of a folder that cannot be looked into; with nil that ends
+	// the walk.
+	closed func(p string, err error)
+
+	hooks string // core.hooksPath below the root, or ""
+	do    func(dir int, name, p string, st *unix.Stat_t) error
+}
+
+// all calls do for every file of the class that is not named.
+func (w *classWalk) all(do func(dir int, name, p string, st *unix.Stat_t) error) error {
+	host, err := openRoot(w.root)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(host)
-	hooks := hooksPath(host, index)
-	var walk func(fd int, rel string, depth int) error
-	walk = func(fd int, rel string, depth int) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if depth > maxDepth {
-			return errors.New("folders are nested too deep")
-		}
-		list, err := names(fd)
+	w.hooks, w.do = hooksPath(host, w.index), do
+	return w.folder(host, "", 0)
+}
+
+func (w *classWalk) folder(fd int, rel string, depth int) error {
+	if err := w.ctx.Err(); err != nil {
+		return err
+	}
+	list, err := names(fd)
+	if depth > maxDepth {
+		err = errors.New("folders are nested too deep")
+	}
+	if err != nil {
+		return w.dark(rel, err)
+	}
+	sort.Strings(list)
+	for _, n := range list {
+		p := path.Join(rel, n)
+		st, err := lstatAt(fd, n)
 		if err != nil {
-			return err
+			return w.dark(rel, err)
 		}
-		sort.Strings(list)
-		for _, n := range list {
-			p := path.Join(rel, n)
-			st, err := lstatAt(fd, n)
-			if err != nil {
+		if st == nil {
+			continue
+		}
+		if kindOf(st.Mode) == Dir {
+			if err := w.below(fd, n, p, depth); err != nil {
 				return err
 			}
-			if st == nil {
-				continue
-			}
-			if kindOf(st.Mode) == Dir {
-				sub, err := openBeneath(fd, n, dirFlags, false)
-				if err != nil {
-					return &os.PathError{Op: "open", Path: p, Err: err}
-				}
-				err = walk(sub, p, depth+1)
-				unix.Close(sub)
-				if err != nil {
-					return err
-				}
-				continue
-			}
-			_, ok := ExecutesOnHost(classPath(index, p))
-			if !ok && hooks != "" {
-				ok = len(p) > len(hooks) && p[:len(hooks)+1] == hooks+"/"
-			}
-			if ok && (named == nil || !named(index, p)) {
-				if err := do(fd, n, p, st); err != nil {
-					return err
-				}
+			continue
+		}
+		_, ok := ExecutesOnHost(classPath(w.index, p))
+		if !ok && w.hooks != "" {
+			ok = strings.HasPrefix(p, w.hooks+"/")
+		}
+		if ok && (w.named == nil || !w.named(w.index, p)) {
+			if err := w.do(fd, n, p, st); err != nil {
+				return err
 			}
 		}
-		return nil
 	}
-	return walk(host, "", 0)
+	return nil
+}
+
+// below looks into one folder. Where the command has closed it, it is opened
+// for as long as that takes.
+func (w *classWalk) below(fd int, name, p string, depth int) error {
+	if w.closed != nil {
+		_, release, err := openClosed(fd, name)
+		defer release()
+		if err != nil {
+			return w.dark(p, err)
+		}
+	}
+	sub, err := openBeneath(fd, name, dirFlags, false)
+	if err != nil {
+		return w.dark(p, err)
+	}
+	defer unix.Close(sub)
+	return w.folder(sub, p, depth+1)
+}
+
+func (w *classWalk) dark(p string, err error) error {
+	if w.closed == nil {
+		return &os.PathError{Op: "open", Path: p, Err: err}
+	}
+	w.closed(p, err)
+	return nil
+}
+
+// openClosed opens the folder rel below fd, as O_PATH. Folders of this user's
+// own on the way that a command of the same user has closed to itself are open
+// until release, which also closes the descriptor.
+func openClosed(fd int, rel string) (dir int, release func(), err error) {
+	var undo []func()
+	release = func() {
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
+	}
+	for rest := rel; rest != ""; {
+		var name string
+		name, rest = cutPath(rest)
+		at, err := openBeneath(fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, false)
+		if err != nil {
+			return -1, release, err
+		}
+		undo = append(undo, func() { unix.Close(at) })
+		var st unix.Stat_t
+		if err := unix.Fstat(at, &st); err != nil {
+			return -1, release, err
+		}
+		if st.Mode&0o700 != 0o700 && os.Geteuid() != 0 && int(st.Uid) == os.Geteuid() {
+			if err := unix.Chmod(selfPath(at), st.Mode&metaModes|0o700); err != nil {
+				return -1, release, err
+			}
+			undo = append(undo, func() { unix.Chmod(selfPath(at), st.Mode&metaModes) })
+		}
+		fd = at
+	}
+	return fd, release, nil
 }

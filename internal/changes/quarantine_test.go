@@ -3,6 +3,7 @@ package changes
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
@@ -78,5 +79,82 @@ func TestQuarantine(t *testing.T) {
 	clean(t, r, err)
 	if b, _ := os.ReadFile(filepath.Join(ws, "Makefile")); string(b) != "evil\n" {
 		t.Errorf("%q", b)
+	}
+}
+
+// A command cannot keep what it made from being taken back by closing the
+// folders around it, or by making one file impossible to reach.
+func TestQuarantineOfWhatIsClosed(t *testing.T) {
+	base := t.TempDir()
+	ws := filepath.Join(base, "ws")
+	for _, n := range []string{"a/Makefile", "b/deep/Makefile", "z.c"} {
+		put(t, filepath.Join(ws, n), "base\n")
+	}
+	data, err := folder.OpenAt(filepath.Join(base, "data"))
+	must(t, err)
+	plan, err := workspace.New(ws, workspace.Options{DataFolder: data.Path()})
+	must(t, err)
+	run, err := data.Create(folder.Record{Command: []string{"x"}})
+	must(t, err)
+	t.Cleanup(func() { run.Close() })
+	snap, err := SnapshotExecClass(ctx, run, plan.Roots, nil)
+	must(t, err)
+	was := shape(t, ws)
+
+	put(t, filepath.Join(ws, "a/Makefile"), "evil\n")
+	must(t, os.Remove(filepath.Join(ws, "b/deep/Makefile")))
+	put(t, filepath.Join(ws, "c/.envrc"), "evil\n")
+	put(t, filepath.Join(ws, "zz/package.json"), "evil\n")
+	deep := filepath.Join(ws, "m"+strings.Repeat("/m", maxDepth+1))
+	must(t, os.MkdirAll(deep, 0o755))
+	modes := map[string]os.FileMode{"a": 0o555, "b/deep": 0o400, "b": 0, "c": 0}
+	for _, n := range []string{"a", "b/deep", "b", "c"} {
+		must(t, os.Chmod(filepath.Join(ws, n), modes[n]))
+	}
+
+	found, err := snap.FindNewExecClass(ctx, nil)
+	if err == nil || !strings.Contains(err.Error(), "too deep") || strings.Count(err.Error(), "look into that folder") != 1 {
+		t.Errorf("the folder that is too deep: %v", err)
+	}
+	var got []string
+	for _, f := range found {
+		got = append(got, string(f.Op)+" "+f.Path)
+	}
+	same(t, got, []string{"modified a/Makefile", "deleted b/deep/Makefile", "added c/.envrc", "added zz/package.json"})
+	// One that cannot be taken back, in the middle: its folder has gone.
+	missing := Found{Path: "nowhere/Makefile", Op: Added, Class: "build"}
+	found = append(found[:2], append([]Found{missing}, found[2:]...)...)
+	err = snap.Quarantine(ctx, found)
+	if err == nil || !strings.Contains(err.Error(), "nowhere/Makefile") || strings.Count(err.Error(), "look at that file") != 1 {
+		t.Errorf("the file that cannot be taken back: %v", err)
+	}
+	must(t, snap.Close())
+
+	for n, mode := range modes {
+		if n == "b/deep" {
+			continue // b is closed
+		}
+		fi, err := os.Lstat(filepath.Join(ws, n))
+		must(t, err)
+		if fi.Mode().Perm() != mode {
+			t.Errorf("%s has mode %v and had %v", n, fi.Mode().Perm(), mode)
+		}
+	}
+	for _, n := range []string{"a", "b", "b/deep", "c"} {
+		must(t, os.Chmod(filepath.Join(ws, n), 0o755))
+	}
+	now := shape(t, ws)
+	for _, p := range []string{"a/Makefile", "b/deep/Makefile"} {
+		if now[p] != was[p] {
+			t.Errorf("%s is %s, was %s", p, now[p], was[p])
+		}
+	}
+	for _, p := range []string{"c/.envrc", "zz/package.json"} {
+		if _, ok := now[p]; ok {
+			t.Errorf("%s is still there", p)
+		}
+	}
+	if n := len(run.Record.Roots); n != 1 {
+		t.Errorf("the record has %d roots", n)
 	}
 }

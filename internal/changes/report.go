@@ -75,10 +75,10 @@ func (r *Report) Write(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, ", %d already so, %d in conflict, %d refused, %d not selected\n", r.Same, len(r.Conflicts), len(r.Refused), r.Left)
 	for _, c := range r.Conflicts {
-		_, err = fmt.Fprintf(w, "  conflict: %s: %s\n    base:    %s\n    host:    %s\n    sandbox: %s\n", Printable(c.Path), c.Why, c.Base, c.Host, c.Sandbox)
+		_, err = fmt.Fprintf(w, "  conflict: %s: %s\n    base:    %s\n    host:    %s\n    sandbox: %s\n", Printable(c.Path), Printable(c.Why), c.Base, c.Host, c.Sandbox)
 	}
 	for _, f := range r.Refused {
-		_, err = fmt.Fprintf(w, "  refused: %s: %s\n", Printable(f.Path), f.Why)
+		_, err = fmt.Fprintf(w, "  refused: %s: %s\n", Printable(f.Path), Printable(f.Why))
 	}
 	return err
 }
