@@ -59,8 +59,13 @@ func (s *suite) passes(ctx context.Context) (list []*pass, cleanup func(), err e
 		if err := os.Mkdir(p.temp, 0o700); err != nil {
 			return err
 		}
-		if p.who != nil {
+		switch {
+		case p.who != nil:
 			if err := os.Chown(p.temp, p.who.uid, p.who.gid); err != nil {
+				return err
+			}
+		case p.root: // as /tmp is: some tests become other users
+			if err := os.Chmod(p.temp, 0o777|os.ModeSticky); err != nil {
 				return err
 			}
 		}
