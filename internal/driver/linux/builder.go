@@ -67,8 +67,11 @@ const (
 // opens otherwise and below the common limit of 1024.
 const fixedFDs = 600
 
+// usualSteps is how many steps a sandbox takes, roughly.
+const usualSteps = 1024
+
 func newBuilder(id *identity, omit map[Protection]bool, stop Stop) *builder {
-	return &builder{Script: &spawn.Script{}, id: id, omit: omit, dirs: map[string]ground{}, next: fixedFDs, stop: stop}
+	return &builder{Script: spawn.NewScript(usualSteps), id: id, omit: omit, dirs: map[string]ground{}, next: fixedFDs, stop: stop}
 }
 
 var (

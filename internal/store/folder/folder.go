@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"syscall"
 
 	bailey "github.com/bailey-sandbox/bailey"
@@ -126,7 +125,19 @@ func (f *Folder) Cache() (string, error) { return f.ensure("cache") }
 // Trust gives the folder of trusted hashes, making it if needed.
 func (f *Folder) Trust() (string, error) { return f.ensure("trust") }
 
-var homeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+// validHome says whether name can name a persistent home. It is not a regular
+// expression, since compiling one takes a fifth of a millisecond of every start.
+func validHome(name string) bool {
+	for i, c := range []byte(name) {
+		switch {
+		case 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		case i > 0 && (c == '.' || c == '_' || c == '-'):
+		default:
+			return false
+		}
+	}
+	return 1 <= len(name) && len(name) <= 64
+}
 
 // ProjectHash names a project folder: the first 16 bytes of the SHA-256 of
 // its resolved path, in hex.
@@ -139,7 +150,7 @@ func ProjectHash(root string) string {
 // workspace path is root, making it if needed. Names are 1 to 64 letters,
 // digits, dots, dashes and underscores and start with a letter or digit.
 func (f *Folder) Home(root, name string) (string, error) {
-	if !homeName.MatchString(name) {
+	if !validHome(name) {
 		return "", bailey.Errorf(bailey.CodeUsage, "use a persistent home",
 			"use 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first", "%q is not a usable name", name)
 	}

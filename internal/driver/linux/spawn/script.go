@@ -49,6 +49,12 @@ type Script struct {
 	heir *uint64
 }
 
+// NewScript makes a Script with room for n steps. A Script that grows while it
+// is written is copied each time; the zero value is as good for a short one.
+func NewScript(n int) *Script {
+	return &Script{ops: make([]op, 0, n), names: make([]string, 0, n), keep: make([]any, 0, 2*n)}
+}
+
 // Arg is an argument of a Step: an integer, a pointer prepared with one of the
 // Script's methods, or a Slot.
 type Arg struct {
