@@ -3,9 +3,9 @@ package embedded
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,7 +17,6 @@ import (
 	"github.com/bailey-sandbox/bailey/internal/guest"
 	"github.com/bailey-sandbox/bailey/internal/hostview"
 	"github.com/bailey-sandbox/bailey/internal/run"
-	"github.com/bailey-sandbox/bailey/internal/store/folder"
 )
 
 // Options say where a Client keeps its things.
@@ -39,15 +38,13 @@ type Client struct {
 	init   string
 }
 
-// Open makes a Client. It starts nothing.
+// Open makes a Client. It starts nothing but what Options.Warm asks for.
 func Open(opt Options) (*Client, error) {
-	var f *folder.Folder
-	var err error
-	if opt.Home != "" {
-		f, err = folder.OpenAt(opt.Home)
-	} else {
-		f, err = folder.Open()
+	if opt.Warm < 0 || opt.Warm > linux.MaxWarm {
+		return nil, bailey.Errorf(bailey.CodeUsage, "keep namespaces ready", fmt.Sprintf("use 0 to %d", linux.MaxWarm),
+			"%d is out of range", opt.Warm)
 	}
+	f, err := run.OpenFolder(opt.Home)
 	if err != nil {
 		return nil, err
 	}
@@ -57,18 +54,11 @@ func Open(opt Options) (*Client, error) {
 			return nil, err
 		}
 	}
-	folder.Foreign.Remove, folder.Foreign.Reclaim = linux.RemoveForeign, linux.ReclaimForeign
 	c.driver = linux.New(linux.Options{State: f.Path()})
 	if opt.Warm > 0 {
 		c.driver.Warm(opt.Warm, true)
 	}
-	c.host = &run.Host{Folder: f, Driver: c.driver, Env: os.Environ(), Home: os.Getenv("HOME")}
-	if u, err := user.Current(); err == nil {
-		c.host.User = u.Username
-		if c.host.Home == "" {
-			c.host.Home = u.HomeDir
-		}
-	}
+	c.host = run.NewHost(f, c.driver)
 	return c, nil
 }
 
@@ -147,8 +137,8 @@ func (s *Sandbox) Isolation() (bailey.Isolation, string) { return s.level, s.rea
 
 // Run runs a command to its end and gives its output, up to Limits.Output
 // bytes of each stream (64 MiB if that is zero). A command that could not be
-// started is an error with code command_not_found or command_not_executable; one that fails is
-// a Result.
+// started is an error with code command_not_found or command_not_executable;
+// one that fails is a Result.
 func (s *Sandbox) Run(ctx context.Context, cmd bailey.Command) (*bailey.Result, error) {
 	limit := s.limits.Output
 	if limit == 0 {
@@ -183,7 +173,8 @@ func mergeEnv(base, more []string) []string {
 	return out
 }
 
-// Close ends the sandbox and everything in it, and keeps what it changed.
+// Close ends the sandbox and everything in it, and keeps what it changed. It
+// may be called again, and then gives the same result.
 func (s *Sandbox) Close(ctx context.Context) error {
 	_, err := s.s.Close(ctx)
 	if cerr := s.s.Run.Close(); err == nil {

@@ -77,6 +77,9 @@ func TestSandboxStays(t *testing.T) {
 	if err := s.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.Close(ctx); err != nil {
+		t.Errorf("closing twice: %v", err)
+	}
 	if b, _ := os.ReadFile(filepath.Join(project, "file")); string(b) != "on the host\n" {
 		t.Errorf("the host's file is %q", b)
 	}
@@ -88,6 +91,11 @@ func TestSandboxStays(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	ctx := context.Background()
 	c, project := open(t)
+	for _, n := range []int{-1, 65} {
+		if _, err := embedded.Open(embedded.Options{Home: t.TempDir(), Init: initPath, Warm: n}); bailey.CodeOf(err) != bailey.CodeUsage {
+			t.Errorf("%d warm sandboxes: %v", n, err)
+		}
+	}
 	for _, tc := range []struct {
 		spec bailey.Spec
 		code bailey.Code

@@ -108,7 +108,7 @@ func (s *ExecSnapshot) Close() error {
 // found elsewhere is given all the same, for Quarantine.
 func (s *ExecSnapshot) FindNewExecClass(ctx context.Context, named func(root int, path string) bool) ([]Found, error) {
 	var list []Found
-	var closed []error
+	var closed []string
 	for i, root := range s.roots {
 		seen := map[string]bool{}
 		add := func(p string, op Op) {
@@ -118,8 +118,7 @@ func (s *ExecSnapshot) FindNewExecClass(ctx context.Context, named func(root int
 		var dark []string // folders that cannot be looked into
 		w := classWalk{ctx: ctx, root: root, index: i, named: named, closed: func(p string, err error) {
 			dark = append(dark, p+"/")
-			closed = append(closed, bailey.Errorf(bailey.CodeStorage, "look for what would execute on the host",
-				"look into that folder before any tool does", "%s: %w", Printable(filepath.Join(root.Path, p)), err))
+			closed = append(closed, Printable(filepath.Join(root.Path, p))+": "+Printable(err.Error()))
 		}}
 		err := w.all(func(_ int, _, p string, st *unix.Stat_t) error {
 			seen[p] = true
@@ -147,7 +146,20 @@ func (s *ExecSnapshot) FindNewExecClass(ctx context.Context, named func(root int
 		}
 		return workspace.ComparePaths(list[i].Path, list[j].Path) < 0
 	})
-	return list, errors.Join(closed...)
+	return list, several("look into all folders for what would execute on the host", closed)
+}
+
+// several makes one error of what went wrong at several paths; nil of none.
+func several(what string, paths []string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	const most = 20
+	more := ""
+	if n := len(paths) - most; n > 0 {
+		paths, more = paths[:most], " and "+strconv.Itoa(n)+" more"
+	}
+	return bailey.Errorf(bailey.CodeStorage, what, "look at them before any tool does", "%s%s", strings.Join(paths, ", "), more)
 }
 
 // Quarantine moves what was found off the host into layers of the run, and
@@ -160,7 +172,7 @@ func (s *ExecSnapshot) Quarantine(ctx context.Context, found []Found) error {
 	const what = "take back what would execute on the host"
 	run := s.run
 	layers := map[int]int{} // by root: index into the record's roots
-	var left []error
+	var left []string
 	for _, f := range found {
 		at, ok := layers[f.Root]
 		if !ok {
@@ -171,15 +183,14 @@ func (s *ExecSnapshot) Quarantine(ctx context.Context, found []Found) error {
 			layers[f.Root] = at
 		}
 		if err := s.takeBack(ctx, f, run.Record.Roots[at]); err != nil {
-			left = append(left, bailey.Errorf(bailey.CodeStorage, what, "look at that file before any tool does", "%s: %w",
-				Printable(filepath.Join(s.roots[f.Root].Path, f.Path)), err))
+			left = append(left, Printable(filepath.Join(s.roots[f.Root].Path, f.Path))+": "+Printable(err.Error()))
 		}
 	}
 	// What was put back just now is what the layer is over.
 	for _, at := range layers {
 		run.Record.Roots[at].Since = time.Now().UTC()
 	}
-	return errors.Join(append(left, run.Save())...)
+	return errors.Join(several(what, left), run.Save())
 }
 
 func (s *ExecSnapshot) newLayer(root int) (int, error) {

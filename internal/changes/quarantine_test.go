@@ -113,7 +113,7 @@ func TestQuarantineOfWhatIsClosed(t *testing.T) {
 	}
 
 	found, err := snap.FindNewExecClass(ctx, nil)
-	if err == nil || !strings.Contains(err.Error(), "too deep") || strings.Count(err.Error(), "look into that folder") != 1 {
+	if err == nil || !strings.Contains(err.Error(), "too deep") || strings.Contains(err.Error(), ", ") {
 		t.Errorf("the folder that is too deep: %v", err)
 	}
 	var got []string
@@ -125,7 +125,7 @@ func TestQuarantineOfWhatIsClosed(t *testing.T) {
 	missing := Found{Path: "nowhere/Makefile", Op: Added, Class: "build"}
 	found = append(found[:2], append([]Found{missing}, found[2:]...)...)
 	err = snap.Quarantine(ctx, found)
-	if err == nil || !strings.Contains(err.Error(), "nowhere/Makefile") || strings.Count(err.Error(), "look at that file") != 1 {
+	if err == nil || !strings.Contains(err.Error(), "nowhere/Makefile") || strings.Contains(err.Error(), ", ") {
 		t.Errorf("the file that cannot be taken back: %v", err)
 	}
 	must(t, snap.Close())

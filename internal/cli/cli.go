@@ -96,12 +96,18 @@ func (inv *invocation) parse() ([]string, error) {
 	return inv.flags.Args(), nil
 }
 
-// fail shows an error.
-func (inv *invocation) fail(err error) {
+// explain gives an error in the form that people and programs read.
+func (inv *invocation) explain(err error) *bailey.Error {
 	var be *bailey.Error
 	if !errors.As(err, &be) {
 		be = bailey.Errorf(bailey.CodeInternal, "finish bailey "+inv.name, "please report it with the output of `bailey doctor --report`", "%w", err)
 	}
+	return be
+}
+
+// fail shows an error.
+func (inv *invocation) fail(err error) {
+	be := inv.explain(err)
 	if inv.json {
 		b, _ := json.Marshal(struct {
 			Error *bailey.Error `json:"error"`

@@ -25,9 +25,12 @@ const shownChanges = 20
 func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
 	ctx := context.Background()
 	code := out.End.Code()
-	startErr := run.StartError(f.Command[0], out.End)
+	failure := run.StartError(f.Command[0], out.End)
+	if out.Failed != nil {
+		code, failure = bailey.ExitBailey, out.Failed
+	}
 	if !inv.json {
-		f.tell(inv, out, startErr)
+		f.tell(inv, out, failure)
 	}
 	set, err := changes.Seal(ctx, out.Run)
 	if err != nil {
@@ -78,7 +81,7 @@ func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
 		return bailey.ExitBailey, err
 	}
 	if inv.json {
-		return code, f.print(inv, out, set, fate, applied, startErr)
+		return code, f.print(inv, out, set, fate, applied, failure)
 	}
 	return code, nil
 }
@@ -94,15 +97,17 @@ const (
 )
 
 // tell says on stderr what a person should know about how it ended.
-func (f *runFlags) tell(inv *invocation, out *run.Outcome, startErr error) {
+func (f *runFlags) tell(inv *invocation, out *run.Outcome, failure error) {
 	if f.verbose {
 		for _, n := range out.Notes {
 			inv.say("%s: %s", terminal.Printable(n.Subject), terminal.Printable(n.Text))
 		}
 		inv.say("isolation %s: %s", f.Level, f.LevelReason)
 	}
-	if startErr != nil {
-		inv.fail(startErr)
+	if failure != nil {
+		inv.fail(failure)
+	}
+	if out.End.Reason == bailey.EndNotStarted {
 		return
 	}
 	switch out.End.Reason {
@@ -153,10 +158,10 @@ func readOutput(file *os.File) (output, error) {
 	return output{"base64", base64.StdEncoding.EncodeToString(b)}, nil
 }
 
-func (f *runFlags) print(inv *invocation, out *run.Outcome, set *changes.Set, fate fate, applied *changes.Report, startErr error) error {
+func (f *runFlags) print(inv *invocation, out *run.Outcome, set *changes.Set, fate fate, applied *changes.Report, failure error) error {
 	r := result{Isolation: f.Level, Reason: f.LevelReason, End: out.End, Fate: fate, Apply: applied}
-	if be, ok := startErr.(*bailey.Error); ok {
-		r.Error = be
+	if failure != nil {
+		r.Error = inv.explain(failure)
 	}
 	if fate == fateKept || fate == fateApplied {
 		r.Run = out.Run.ID()

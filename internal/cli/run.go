@@ -3,8 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"os"
-	"os/user"
 	"strconv"
 	"strings"
 
@@ -12,7 +10,6 @@ import (
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
 	"github.com/bailey-sandbox/bailey/internal/faults"
 	"github.com/bailey-sandbox/bailey/internal/run"
-	"github.com/bailey-sandbox/bailey/internal/store/folder"
 	"github.com/bailey-sandbox/bailey/internal/terminal"
 )
 
@@ -148,22 +145,15 @@ func parseUser(s string) (uid, gid int, err error) {
 // newHost gathers what a run needs to know about its caller. What was left by
 // Baileys that were killed is removed meanwhile, until swept is closed.
 func newHost() (h *run.Host, swept chan struct{}, err error) {
-	f, err := folder.Open()
+	f, err := run.OpenFolder("")
 	if err != nil {
 		return nil, nil, err
 	}
-	folder.Foreign.Remove, folder.Foreign.Reclaim = linux.RemoveForeign, linux.ReclaimForeign
 	f.Sweep() // before a run is made, which would hold it off
-	h = &run.Host{Folder: f, Trace: faults.Trace, Env: os.Environ(), Home: os.Getenv("HOME")}
-	if u, err := user.Current(); err == nil {
-		h.User = u.Username
-		if h.Home == "" {
-			h.Home = u.HomeDir
-		}
-	}
 	d := linux.New(linux.Options{State: f.Path(), Trace: faults.Trace, StopAt: linux.Stop(faults.Child())})
 	d.Warm(1, false)
-	h.Driver = d
+	h = run.NewHost(f, d)
+	h.Trace = faults.Trace
 	swept = make(chan struct{})
 	go func() {
 		defer close(swept)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
+	"github.com/bailey-sandbox/bailey/internal/run"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
 )
 
@@ -17,11 +18,10 @@ const sweepWithin = 5 * time.Second
 // what Baileys left that were killed. What cannot be removed now is tried again
 // at the next start; it is no reason to refuse what was asked for.
 func openFolder() (*folder.Folder, error) {
-	f, err := folder.Open()
+	f, err := run.OpenFolder("")
 	if err != nil {
 		return nil, err
 	}
-	folder.Foreign.Remove, folder.Foreign.Reclaim = linux.RemoveForeign, linux.ReclaimForeign
 	f.Sweep()
 	sweepGroups(f, linux.New(linux.Options{State: f.Path()}))
 	return f, nil

@@ -12,27 +12,34 @@ import (
 )
 
 // drain is how long output that is still in the pipes is waited for when the
-// command has ended. Everything inside is dead by then, so nobody can add to it; it
-// only has to be taken by whoever reads.
+// command has ended. Everything inside is dead by then, so nobody can add to
+// it; it only has to be taken by whoever reads.
 const drain = 10 * time.Second
 
 // attend starts the sandbox, joins it with the person's streams and waits.
-func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) error {
+func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) (err error) {
 	person := b.req.Streams
-	if b.req.Capture != nil {
-		closeCapture, err := b.req.Capture.open(&person)
-		if err != nil {
+	if c := b.req.Capture; c != nil {
+		if err := c.open(&person); err != nil {
 			return err
 		}
-		defer closeCapture()
+		defer func() {
+			if err != nil {
+				c.close()
+			}
+		}()
 	}
 	layout := person.Layout()
 	var inside terminal.Inside
+	var relay *terminal.Relay // from here on inside is its
+	defer func() {
+		if relay == nil && err != nil {
+			closeFiles(inside.In, inside.Out, inside.Err)
+		}
+	}()
 	var theirs []*os.File // ends that only the sandbox may hold
 	closeTheirs := func() {
-		for _, f := range theirs {
-			f.Close()
-		}
+		closeFiles(theirs...)
 		theirs = nil
 	}
 	defer closeTheirs()
@@ -42,7 +49,6 @@ func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) er
 		}
 		return r, w, err
 	}
-	var err error
 	if layout.Pty {
 		size := person.Size()
 		spec.Entry.Terminal = &driver.WindowSize{Rows: size.Rows, Cols: size.Cols}
@@ -73,11 +79,6 @@ func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) er
 	in, err := b.host.Driver.Create(ctx, spec)
 	closeTheirs()
 	if err != nil {
-		for _, f := range []*os.File{inside.In, inside.Out, inside.Err} {
-			if f != nil {
-				f.Close()
-			}
-		}
 		return err
 	}
 	b.host.trace("running")
@@ -93,7 +94,6 @@ func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) er
 		limit = bailey.DefaultLimits.Output
 	}
 	signals := 0
-	var relay *terminal.Relay
 	started := make(chan struct{})
 	relay, err = terminal.Start(person, inside, terminal.Options{
 		OutputLimit: limit,
@@ -103,8 +103,9 @@ func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) er
 			// whether it deals or not.
 			if signals++; signals > 2 {
 				in.Kill(bailey.EndUser)
-				<-started
-				relay.Abandon()
+				if <-started; relay != nil {
+					relay.Abandon()
+				}
 				return
 			}
 			in.Signal(s.(syscall.Signal))
@@ -125,6 +126,14 @@ func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) er
 		out.End.LimitHits = append(out.End.LimitHits, "disk")
 	}
 	return nil
+}
+
+func closeFiles(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
 }
 
 // wait returns when the sandbox has ended.

@@ -14,15 +14,26 @@ type Capture struct {
 }
 
 // open makes the files and puts them in place of the person's streams.
-func (c *Capture) open(s *terminal.Streams) (func(), error) {
+func (c *Capture) open(s *terminal.Streams) error {
 	for _, f := range []**os.File{&c.Out, &c.Err} {
 		file, err := os.CreateTemp("", "bailey-output-")
 		if err != nil {
-			return nil, bailey.Errorf(bailey.CodeStorage, "keep the command's output", "", "%w", err)
+			c.close()
+			return bailey.Errorf(bailey.CodeStorage, "keep the command's output", "make room for temporary files", "%w", err)
 		}
 		os.Remove(file.Name())
 		*f = file
 	}
 	*s = terminal.Streams{In: c.Stdin, Out: c.Out, Err: c.Err}
-	return func() {}, nil
+	return nil
+}
+
+// close lets go of the files of a command that did not run.
+func (c *Capture) close() {
+	for _, f := range []**os.File{&c.Out, &c.Err} {
+		if *f != nil {
+			(*f).Close()
+			*f = nil
+		}
+	}
 }

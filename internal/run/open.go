@@ -2,6 +2,8 @@ package run
 
 import (
 	"context"
+	"errors"
+	"sync"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
@@ -20,7 +22,10 @@ type Sandbox struct {
 	Workdir  string
 	Notes    []hostview.Note
 
-	b *builder
+	b      *builder
+	closed sync.Once
+	end    bailey.End
+	err    error
 }
 
 // Open makes a sandbox that stays. agent is the path of the bailey-init
@@ -60,12 +65,14 @@ func (s *Sandbox) start(ctx context.Context, agent string) error {
 	return nil
 }
 
-// Close ends the sandbox and keeps what it changed. The caller closes Run.
+// Close ends the sandbox and keeps what it changed. Later calls give the same
+// result. The caller closes Run.
 func (s *Sandbox) Close(ctx context.Context) (bailey.End, error) {
-	s.Client.Close()
-	if err := s.Instance.Destroy(ctx); err != nil {
-		s.b.finish(s.Instance.End())
-		return s.Instance.End(), err
-	}
-	return s.Instance.End(), s.b.finish(s.Instance.End())
+	s.closed.Do(func() {
+		s.Client.Close()
+		err := s.Instance.Destroy(ctx)
+		s.end = s.Instance.End()
+		s.err = errors.Join(err, s.b.finish(s.end))
+	})
+	return s.end, s.err
 }

@@ -61,6 +61,10 @@ type Outcome struct {
 	End    bailey.End
 	Notes  []hostview.Note
 	Result terminal.Result
+	// Failed is what went wrong after the command had ended, nil almost always:
+	// its record could not be written, or files that execute on the host could
+	// not be taken back from it.
+	Failed error
 	// Leftover says what could not be given back when the sandbox was over, nil
 	// almost always. The command ran all the same.
 	Leftover error

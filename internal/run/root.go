@@ -17,10 +17,9 @@ import (
 	"github.com/bailey-sandbox/bailey/internal/workspace"
 )
 
-// The folders of a run that are gone when it is over.
-const (
-	scratchDir = "scratch" // home, tmp, and layers of what is thrown away
-)
+// scratchDir is the folder of a run that is gone when it is over: home, tmp,
+// and layers of what is thrown away.
+const scratchDir = "scratch"
 
 // place is where a run keeps its layers: its folder, or a disk of limited size
 // in it. The disk is seen by this process through a descriptor, and by the
@@ -264,8 +263,8 @@ func (b *builder) containerRoot() error {
 
 // containerEnv is the environment of a container: the image's, what a terminal
 // needs of the caller's, and what was asked for.
-func (b *builder) containerEnv() []string {
-	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "BAILEY": "1", "TMPDIR": "/tmp"}
+func (b *builder) containerEnv() ([]string, error) {
+	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "TMPDIR": "/tmp"}
 	caller := map[string]string{}
 	for _, e := range b.host.Env {
 		if name, value, ok := strings.Cut(e, "="); ok {
@@ -284,6 +283,9 @@ func (b *builder) containerEnv() []string {
 	}
 	for _, e := range b.req.SetEnv {
 		name, value, ok := strings.Cut(e, "=")
+		if err := hostview.CheckEnvName(name); err != nil {
+			return nil, err
+		}
 		if !ok {
 			if value, ok = caller[name]; !ok {
 				continue
@@ -291,12 +293,13 @@ func (b *builder) containerEnv() []string {
 		}
 		env[name] = value
 	}
+	env["BAILEY"] = "1"
 	list := make([]string, 0, len(env))
 	for name, value := range env {
 		list = append(list, name+"="+value)
 	}
 	slices.Sort(list)
-	return list
+	return list, nil
 }
 
 func within(p, dir string) bool {

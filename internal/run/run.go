@@ -16,7 +16,8 @@ import (
 )
 
 // Do runs a command and returns when it has ended and its sandbox has gone. An
-// error means that it did not run; then nothing of it is left.
+// error means that it did not run; then nothing of it is left. What fails
+// afterwards is in the Outcome.
 func (h *Host) Do(ctx context.Context, req Request) (*Outcome, error) {
 	b, err := h.begin(req)
 	if err != nil {
@@ -28,7 +29,8 @@ func (h *Host) Do(ctx context.Context, req Request) (*Outcome, error) {
 		return nil, err
 	}
 	h.trace("finish")
-	return out, b.finish(out.End)
+	out.Failed = errors.Join(out.Failed, b.finish(out.End))
+	return out, nil
 }
 
 // begin plans a run and makes its record. What the sandbox sees of the host is
@@ -168,12 +170,14 @@ func (b *builder) execute(ctx context.Context, out *Outcome) error {
 		return err
 	}
 	b.host.trace("start")
-	if err := b.attend(ctx, spec, out); err != nil {
-		after(ctx)
-		return err
-	}
+	err = b.attend(ctx, spec, out)
 	b.host.trace("guard")
-	return after(ctx)
+	out.Failed = after(ctx)
+	if out.Failed != nil && err != nil {
+		// It cannot be told how the command ended, but what it left must be.
+		return errors.Join(out.Failed, err)
+	}
+	return err
 }
 
 // spec prepares all that the driver needs but what is to be run.
@@ -189,8 +193,9 @@ func (b *builder) spec(ctx context.Context) (spec driver.Spec, notes []hostview.
 	}
 	var env []string
 	if b.req.Level == bailey.IsolationContainer {
-		err = b.containerRoot()
-		env = b.containerEnv()
+		if err = b.containerRoot(); err == nil {
+			env, err = b.containerEnv()
+		}
 	} else {
 		b.host.trace("view")
 		var view hostview.View

@@ -2,9 +2,11 @@ package run
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 
+	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/changes"
 	"github.com/bailey-sandbox/bailey/internal/driver"
 )
@@ -37,8 +39,9 @@ func (b *builder) named(_ int, path string) bool {
 }
 
 // guard remembers the files that execute on the host, before a command that
-// writes straight through. The function it gives takes back what the command did to them: they are as
-// they were, and what it made of them is a change set like any other.
+// writes straight through. The function it gives takes back what the command
+// did to them: they are as they were, and what it made of them is a change set
+// like any other.
 func (b *builder) guard(ctx context.Context) (after func(context.Context) error, err error) {
 	if !b.req.Writable {
 		return func(context.Context) error { return nil }, nil
@@ -49,10 +52,15 @@ func (b *builder) guard(ctx context.Context) (after func(context.Context) error,
 	}
 	return func(ctx context.Context) error {
 		defer s.Close()
+		// The command has ended; whoever gave up waiting for it still gets this.
+		ctx = context.WithoutCancel(ctx)
 		found, err := s.FindNewExecClass(ctx, b.named)
-		if err != nil || len(found) == 0 {
-			return err
+		if len(found) > 0 {
+			err = errors.Join(err, s.Quarantine(ctx, found))
 		}
-		return s.Quarantine(ctx, found)
+		if err != nil {
+			return bailey.Errorf(bailey.CodeStorage, "take back all that would execute on the host", "look at what is named here before any tool does", "%w", err)
+		}
+		return nil
 	}, nil
 }

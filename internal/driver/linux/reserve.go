@@ -8,8 +8,8 @@ import (
 
 // A reserve is an identity without a user yet: a range of ids with its
 // namespaces, made before a sandbox asks for it. Making one takes the kernel
-// about as long as half of a sandbox's whole set-up, and has nothing to do with what
-// the sandbox will be. Each is used once.
+// about as long as half of a sandbox's whole set-up, and has nothing to do with
+// what the sandbox will be. Each is used once.
 type reserves struct {
 	made chan reserve
 	due  chan struct{} // one token for each that is made or being made
@@ -21,18 +21,18 @@ type reserve struct {
 	err error
 }
 
-// maxReserves bounds how many are made in advance.
-const maxReserves = 64
+// MaxWarm bounds how many sandboxes' namespaces are made in advance.
+const MaxWarm = 64
 
-// Warm starts to make namespaces for n sandboxes in the background. With keep,
-// each that is used is replaced. It returns at once and does nothing for an
-// ordinary user, whose namespaces belong to the sandbox itself. Close gives
-// back what was not used.
+// Warm starts to make namespaces for n sandboxes, at most MaxWarm, in the
+// background. With keep, each that is used is replaced. It returns at once and
+// does nothing for an ordinary user, whose namespaces belong to the sandbox
+// itself. Close gives back what was not used.
 func (d *Driver) Warm(n int, keep bool) {
 	if os.Geteuid() != 0 || d.omit[NoNetNS] || d.omit[NoUserNS] {
 		return
 	}
-	n = min(n, maxReserves)
+	n = min(n, MaxWarm)
 	d.pool = &reserves{made: make(chan reserve, n), due: make(chan struct{}, n), keep: keep}
 	for range n {
 		d.pool.order(d)
