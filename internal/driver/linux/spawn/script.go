@@ -255,9 +255,12 @@ func (s *Script) Start(opt Options) (*Process, error) {
 	if len(s.ops) == 0 {
 		return nil, fmt.Errorf("spawn: empty script")
 	}
-	// One word each, on the heap, as the kernel writes an int through pidfd.
+	// A whole word, as the kernel writes an int through it, and on the heap: it
+	// is kept like all that the child sees, since a stack moves when it grows and
+	// the kernel would write to where it was.
 	pidfd := new(int64)
 	*pidfd = -1
+	s.keep = append(s.keep, pidfd)
 	args := &cloneArgs{
 		flags: opt.Flags | syscall.CLONE_VM | cloneClearSighand | syscall.CLONE_PIDFD,
 		pidfd: uint64(uintptr(unsafe.Pointer(pidfd))), exitSignal: uint64(syscall.SIGCHLD),

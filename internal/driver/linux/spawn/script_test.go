@@ -269,3 +269,38 @@ func BenchmarkOSExecEcho(b *testing.B) {
 		}
 	}
 }
+
+// A goroutine's stack moves when it grows, here as deep in Start as can be:
+// what the kernel writes to must not lie on it.
+func TestEveryChildHasItsPidfd(t *testing.T) {
+	var deep func(n int, start func())
+	deep = func(n int, start func()) {
+		var pad [64]byte
+		if n > 0 {
+			deep(n-1, start)
+		} else {
+			start()
+		}
+		runtime.KeepAlive(&pad)
+	}
+	for n := range 120 {
+		done := make(chan int)
+		go deep(n, func() {
+			s := &Script{}
+			s.Do("leave", syscall.SYS_EXIT, Int(0))
+			p, err := s.Start(Options{Cgroup: -1, NoWait: true})
+			if err != nil {
+				t.Error(err)
+				done <- 0
+				return
+			}
+			fd := p.Pidfd
+			p.Reap()
+			runtime.KeepAlive(s)
+			done <- fd
+		})
+		if fd := <-done; fd < 0 {
+			t.Fatalf("%d calls deep, the child has no pidfd", n)
+		}
+	}
+}
