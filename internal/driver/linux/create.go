@@ -31,6 +31,12 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Instance,
 	if err != nil {
 		return nil, setupError(err)
 	}
+	if levelCaps(spec.Level) != 0 && slices.ContainsFunc(spec.Root.Places, func(p driver.Place) bool { return p.Kind == driver.Bind && p.HostIDs }) {
+		if err := id.ownerOnly(); err != nil {
+			id.close()
+			return nil, setupError(err)
+		}
+	}
 	d.trace("cgroup")
 	group, err := d.newGroup(spec, id.rooted())
 	if err != nil {
@@ -200,13 +206,13 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 	}
 	b.Do("umask", unix.SYS_UMASK, spawn.Int(0o022))
 	b.workdir(spec.Workdir)
-	b.drop(capsFor(spec.Level), spec.User.UID == 0)
+	b.drop(capsFor(spec), spec.User.UID == 0)
 	if !d.omit[NoLandlock] && !spec.NestedSandboxes {
 		b.landlock(spec)
 	}
 	const sigSetmask = 2
 	b.Do("unblock signals", unix.SYS_RT_SIGPROCMASK, spawn.Int(sigSetmask), b.Bytes(make([]byte, 8)), zero, spawn.Int(8))
-	if err := b.filter(spec.NestedSandboxes, d.omittedCalls()); err != nil {
+	if err := b.filter(spec, d.omittedCalls()); err != nil {
 		return err
 	}
 	argv, env := spec.Entry.Command, spec.Env

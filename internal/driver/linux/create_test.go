@@ -283,3 +283,74 @@ func BenchmarkCreate(b *testing.B) {
 		run(b, d, smallSpec(b, "/bin/echo", "hi"))
 	}
 }
+
+// A container's root may give files away, but in a folder of the host only the
+// owner's id is there to be had: a set-uid program of the host's root, or of
+// anybody else, must not come out of it.
+func TestContainersHaveOnlyTheOwnersID(t *testing.T) {
+	testneeds.Root(t, "an ordinary user's containers hold none of the host's ids")
+	for _, host := range []int{0, 1234} {
+		dir := t.TempDir()
+		if err := os.Chown(dir, host, host); err != nil {
+			t.Fatal(err)
+		}
+		secret := filepath.Join(dir, "secret")
+		if err := os.WriteFile(secret, []byte("others' own\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(secret, 4321, 4321); err != nil {
+			t.Fatal(err)
+		}
+		spec := smallSpec(t, "sh", "-c", `cp /bin/true own && for id in 0 1 1000 1234 4321 65534; do
+			cp /bin/true $id; chown $id:$id $id; chmod 4755 $id; done; cat secret; stat -c %u own`)
+		spec.Level = bailey.IsolationContainer
+		spec.User = driver.User{HostUID: host, HostGID: host}
+		spec.Root.Places = append(spec.Root.Places, driver.Place{Kind: driver.Bind, Source: dir, Target: "/data", IsDir: true, HostIDs: true})
+		spec.Workdir = "/data"
+		out, _ := run(t, New(state(t)), spec)
+		if strings.Contains(out, "others' own") || !strings.HasSuffix(out, "\n0\n") {
+			t.Errorf("owner %d: %q", host, out)
+		}
+		list, err := os.ReadDir(dir)
+		if err != nil || len(list) != 8 {
+			t.Fatal(list, err)
+		}
+		for _, e := range list {
+			fi, err := e.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if uid := int(fi.Sys().(*syscall.Stat_t).Uid); e.Name() != "secret" && uid != host {
+				t.Errorf("owner %d: %s belongs to %d on the host", host, e.Name(), uid)
+			}
+		}
+	}
+}
+
+// A program that lends its owner's rights to all users of the host must not
+// come out of a sandbox that writes the host's files as they are.
+func TestNoSetUIDProgramsOnTheHost(t *testing.T) {
+	for _, level := range []bailey.Isolation{bailey.IsolationProcess, bailey.IsolationContainer} {
+		for _, omit := range [][]Protection{nil, {NoNoSetUID}} {
+			dir := t.TempDir()
+			// The container's root is its user here, as /usr belongs to nobody it knows.
+			spec := smallSpec(t, "sh", "-c", "cp /bin/true x && chmod 4755 x")
+			spec.Level = level
+			if level == bailey.IsolationContainer {
+				spec.User.UID, spec.User.GID = 0, 0
+			}
+			spec.Root.Places = append(spec.Root.Places, driver.Place{Kind: driver.Bind, Source: dir, Target: "/data", IsDir: true, HostIDs: true})
+			spec.Workdir = "/data"
+			opt := state(t)
+			opt.Omit = omit
+			out, e := run(t, New(opt), spec)
+			fi, err := os.Stat(filepath.Join(dir, "x"))
+			if err != nil {
+				t.Fatal(out, e, err)
+			}
+			if got, want := fi.Mode()&os.ModeSetuid != 0, len(omit) > 0; got != want || (e.ExitCode == 0) != want {
+				t.Errorf("%s without %v: %v, %q %+v", level, omit, fi.Mode(), out, e)
+			}
+		}
+	}
+}

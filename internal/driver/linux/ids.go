@@ -264,7 +264,10 @@ type identity struct {
 	ids    *idRange
 	ns     *os.File
 	hostNS *os.File
-	net    *os.File // a network namespace for it, when one was made in advance
+	// ownerNS maps the workspace's owner and nobody else. It is made for a
+	// container with folders of the host; see ownerOnly.
+	ownerNS *os.File
+	net     *os.File // a network namespace for it, when one was made in advance
 	// As an ordinary user: the maps that the child writes for itself.
 	uidMap, gidMap string
 	// As an ordinary user with subordinate ids: the namespace ns has several
@@ -294,6 +297,9 @@ func (id *identity) close() {
 	if id.hostNS != nil && id.hostNS != id.ns {
 		id.hostNS.Close()
 	}
+	if id.ownerNS != nil {
+		id.ownerNS.Close()
+	}
 	if id.ns != nil {
 		id.ns.Close()
 	}
@@ -303,6 +309,23 @@ func (id *identity) close() {
 	if id.ids != nil {
 		id.ids.release()
 	}
+}
+
+// ownerOnly prepares the map for folders of the host that a container sees as
+// they are. Its root may give files away and become any of its users; were all
+// ids mapped there, it could leave a set-uid program of the host's root, and
+// read what others have closed.
+func (id *identity) ownerOnly() error {
+	if !id.rooted() || id.ownerNS != nil {
+		return nil
+	}
+	u, base := id.user, id.ids.base
+	ns, err := makeUserNS(idMap{{u.HostUID, base + u.UID, 1}}, idMap{{u.HostGID, base + u.GID, 1}})
+	if err != nil {
+		return fmt.Errorf("make a user namespace: %w", err)
+	}
+	id.ownerNS = ns
+	return nil
 }
 
 // newIdentity prepares the ids of a sandbox.

@@ -20,6 +20,7 @@ const (
 	NoProcMasks   Protection = "proc-masks"   // /proc/kcore and others are empty
 	NoReadOnly    Protection = "read-only"    // the host's folders cannot be written
 	NoNoDev       Protection = "nodev"        // device nodes are inert
+	NoNoSetUID    Protection = "no-set-uid"   // files of the host get no set-user-id bit
 	NoNoSUID      Protection = "nosuid"       // set-uid programs are plain ones
 	NoCaps        Protection = "capabilities" // capabilities are dropped
 	NoNNP         Protection = "no-new-privs" // nor can they be gained

@@ -1,11 +1,13 @@
 package linux
 
 import (
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/driver"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/seccomp"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/spawn"
 )
@@ -18,8 +20,25 @@ var containerCaps = []uintptr{
 	unix.CAP_SETFCAP, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_KILL, unix.CAP_SYS_CHROOT,
 }
 
-// capsFor gives the capabilities a sandbox keeps, as a bit set.
-func capsFor(level bailey.Isolation) (set uint64) {
+// writesHost says whether a sandbox writes files of the host as they are.
+func writesHost(spec driver.Spec) bool {
+	return slices.ContainsFunc(spec.Root.Places, func(p driver.Place) bool {
+		return p.Kind == driver.Bind && p.HostIDs && !p.ReadOnly
+	})
+}
+
+// capsFor gives the capabilities a sandbox keeps, as a bit set. One that writes
+// files of the host gives none of them capabilities: what it is given inside
+// holds outside where the owner is the host's root.
+func capsFor(spec driver.Spec) uint64 {
+	set := levelCaps(spec.Level)
+	if writesHost(spec) {
+		set &^= 1 << unix.CAP_SETFCAP
+	}
+	return set
+}
+
+func levelCaps(level bailey.Isolation) (set uint64) {
 	if level == bailey.IsolationProcess {
 		return 0
 	}
@@ -106,11 +125,12 @@ func (b *builder) drop(keep uint64, root bool) {
 }
 
 // filter loads the system call filter. What follows it must be allowed by it.
-func (b *builder) filter(nested bool, omit []string) error {
+func (b *builder) filter(spec driver.Spec, omit []string) error {
 	if b.omit[NoSeccomp] {
 		return nil
 	}
-	prog, err := seccomp.Filter(seccomp.Options{NestedUserNS: nested, Omit: omit})
+	prog, err := seccomp.Filter(seccomp.Options{
+		NestedUserNS: spec.NestedSandboxes, NoSetUID: writesHost(spec) && !b.omit[NoNoSetUID], KeepOpenat2: spec.Entry.Agent != "", Omit: omit})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -50,20 +51,31 @@ func (b *builder) hostMount(p driver.Place) spawn.Slot {
 	fd := b.clone(p.Source, b.openHost(p.Source), true)
 	attr := unix.MountAttr{Attr_set: b.calm(p.ReadOnly), Propagation: unix.MS_PRIVATE}
 	b.attr(p.Source, fd, true, attr)
-	b.mapIDs(p.Source, fd, true, p.HostIDs, p.Kind != driver.Scratch && p.ReadOnly)
+	ns := b.id.ns
+	switch {
+	case p.HostIDs && p.Kind == driver.Bind && b.id.ownerNS != nil:
+		ns = b.id.ownerNS
+	case p.HostIDs:
+		ns = b.id.hostNS
+	}
+	b.mapTo(p.Source, fd, true, ns, p.Kind != driver.Scratch && p.ReadOnly)
 	return fd
 }
 
 // mapIDs makes files of the host's ids belong to the sandbox's. Without it
 // they belong to nobody inside, which is good enough for what is only read
 // and not at all for what is written.
-func (b *builder) mapIDs(what string, fd spawn.Slot, recursive, hostIDs, courtesy bool) {
-	if !b.id.rooted() || b.omit[NoUserNS] {
-		return
-	}
+func (b *builder) mapIDs(what string, fd spawn.Slot, hostIDs bool) {
 	ns := b.id.ns
 	if hostIDs {
 		ns = b.id.hostNS
+	}
+	b.mapTo(what, fd, false, ns, false)
+}
+
+func (b *builder) mapTo(what string, fd spawn.Slot, recursive bool, ns *os.File, courtesy bool) {
+	if !b.id.rooted() || b.omit[NoUserNS] {
+		return
 	}
 	st := b.attr(what+" (ids)", fd, recursive, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())})
 	if courtesy {
@@ -76,7 +88,7 @@ func (b *builder) overlay(what string, o driver.Overlay) spawn.Slot {
 	lower := make([]string, len(o.Lower))
 	for i, path := range o.Lower {
 		fd := b.clone(path, b.openHost(path), false)
-		b.mapIDs(path, fd, false, o.HostIDs, false)
+		b.mapIDs(path, fd, o.HostIDs)
 		lower[len(lower)-1-i] = b.fixed(fd) // overlayfs wants the highest first
 	}
 	at := b.fixed(b.layer(what, o))
@@ -119,7 +131,7 @@ const memoryLayer = "size=2g"
 func (b *builder) layer(what string, o driver.Overlay) spawn.Slot {
 	if o.Layer != "" {
 		layer := b.clone(o.Layer, b.openHost(o.Layer), false)
-		b.mapIDs(o.Layer, layer, false, o.HostIDs, false)
+		b.mapIDs(o.Layer, layer, o.HostIDs)
 		return layer
 	}
 	b.as(insideUser)

@@ -9,4 +9,5 @@ const (
 	hasX32    = false
 )
 
-var ioportCalls []uint16
+// What amd64 has here this architecture has not.
+var ioportCalls, chmodCalls, openCalls []uint16

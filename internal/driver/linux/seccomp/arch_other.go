@@ -12,6 +12,8 @@ const (
 
 var (
 	ioportCalls     []uint16
+	chmodCalls      []uint16
+	openCalls       []uint16
 	mobyPersonality [1]uint32
 	mobySpans       [0]span
 )

@@ -46,7 +46,7 @@ type clause struct {
 type rule []clause
 
 type ruleSet struct {
-	rules [8]rule
+	rules [12]rule
 	n     int
 }
 

@@ -18,6 +18,11 @@ type Options struct {
 	// sethostname and setdomainname are allowed, and what a process may do
 	// with them is left to the kernel's checks of capabilities.
 	NestedUserNS bool
+	// NoSetUID refuses to give a file the set-user-id bit: for a sandbox whose
+	// files are the host's own, where such a program would lend its owner's
+	// rights to everybody on the host. KeepOpenat2 leaves openat2, which a
+	// filter cannot look into, to a sandbox whose first process needs it.
+	NoSetUID, KeepOpenat2 bool
 	// Omit names protections to leave out, as Protections lists them. It is
 	// for the control runs of the escape suite, which show that an attempt
 	// succeeds without the protection that stops it.
@@ -73,6 +78,9 @@ func Filter(o Options) ([]unix.SockFilter, error) {
 		if p.rule != nil {
 			p.rule(on, &acts, &rules)
 		}
+	}
+	if o.NoSetUID {
+		refuseSetUID(o.KeepOpenat2, &acts, &rules)
 	}
 	return assemble(acts[:], &rules, entry{
 		arch:      auditArch,

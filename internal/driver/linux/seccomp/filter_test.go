@@ -357,6 +357,49 @@ func TestNestedUserNS(t *testing.T) {
 	}
 }
 
+func TestNoSetUID(t *testing.T) {
+	type args = [6]uint64
+	usual, prog := mustFilter(t, Options{}), mustFilter(t, Options{NoSetUID: true})
+	for _, tc := range []struct {
+		n      int32
+		args   args
+		refuse bool
+	}{
+		{unix.SYS_FCHMOD, args{3, 0o755}, false},
+		{unix.SYS_FCHMOD, args{3, 0o4755}, true},
+		{unix.SYS_FCHMOD, args{3, 0xffffffff00000000 | 0o4755}, true},
+		{unix.SYS_FCHMOD, args{3, 0o2755}, false}, // folders hand down their group so
+		{unix.SYS_FCHMODAT, args{3, 0, 0o644}, false},
+		{unix.SYS_FCHMODAT, args{3, 0, 0o104755}, true},
+		{unix.SYS_FCHMODAT2, args{3, 0, 0o4755}, true},
+		{unix.SYS_MKNODAT, args{3, 0, unix.S_IFREG | 0o4755}, true},
+		{unix.SYS_MKNODAT, args{3, 0, unix.S_IFIFO | 0o644}, false},
+		{unix.SYS_OPENAT, args{3, 0, unix.O_WRONLY | unix.O_CREAT, 0o4755}, true},
+		{unix.SYS_OPENAT, args{3, 0, unix.O_WRONLY | unix.O_TMPFILE, 0o4755}, true},
+		{unix.SYS_OPENAT, args{3, 0, unix.O_WRONLY | unix.O_CREAT, 0o755}, false},
+		{unix.SYS_OPENAT, args{3, 0, unix.O_DIRECTORY, 0xffff}, false}, // no file is made, the mode is noise
+	} {
+		c := call{number: tc.n, arch: auditArch, args: tc.args}
+		want := uint32(doAllow)
+		if tc.refuse {
+			want = doEPERM
+		}
+		if got := run(t, prog, c); got != want {
+			t.Errorf("number %d with %#o: %#x, want %#x", tc.n, tc.args, got, want)
+		}
+		if got := run(t, usual, c); got != doAllow {
+			t.Errorf("without the rule, number %d with %#o: %#x", tc.n, tc.args, got)
+		}
+	}
+	c := call{number: unix.SYS_OPENAT2, arch: auditArch}
+	if got := run(t, prog, c); got != returns[absent] {
+		t.Errorf("openat2: %#x", got)
+	}
+	if got := run(t, mustFilter(t, Options{NoSetUID: true, KeepOpenat2: true}), c); got != doAllow {
+		t.Errorf("openat2, kept: %#x", got)
+	}
+}
+
 func TestLength(t *testing.T) {
 	// Loading costs in proportion to this. It is no law, but a jump up is a
 	// fault of the compiler.
