@@ -116,7 +116,7 @@ type Instance interface {
 	Destroy(ctx context.Context) error
 }
 
-// Stats is what a sandbox uses now.
+// Stats is what a sandbox uses now. What the host does not count is -1.
 type Stats struct {
 	Memory     int64         `json:"memory"`      // bytes
 	MemoryPeak int64         `json:"memory_peak"` // bytes

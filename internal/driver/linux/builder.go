@@ -2,6 +2,7 @@ package linux
 
 import (
 	"path"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -144,19 +145,7 @@ func (b *builder) fixed(fd spawn.Slot) string {
 	n := b.next
 	b.next++
 	b.Do("fix descriptor", unix.SYS_DUP3, spawn.From(fd), spawn.Int(n), spawn.Int(unix.O_CLOEXEC))
-	return "/proc/self/fd/" + itoa(n)
-}
-
-func itoa(n int) string {
-	var buf [20]byte
-	i := len(buf)
-	for {
-		i--
-		buf[i] = byte('0' + n%10)
-		if n /= 10; n == 0 {
-			return string(buf[i:])
-		}
-	}
+	return "/proc/self/fd/" + strconv.Itoa(n)
 }
 
 // as makes the files that follow belong to o. Only root has a choice.

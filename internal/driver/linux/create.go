@@ -38,7 +38,7 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Instance,
 		}
 	}
 	d.trace("cgroup")
-	group, err := d.newGroup(spec, id.rooted())
+	group, err := d.newGroup(spec, id)
 	if err != nil {
 		id.close()
 		return nil, err
@@ -85,7 +85,7 @@ func check(spec driver.Spec) error {
 	if !path.IsAbs(spec.Workdir) {
 		return bad("the working folder %q is not an absolute path", spec.Workdir)
 	}
-	if strings.HasPrefix(spec.Workdir, "/proc") {
+	if w := path.Clean(spec.Workdir); w == "/proc" || strings.HasPrefix(w, "/proc/") {
 		// A folder of the host that a descriptor leads to could be reached so
 		// (CVE-2024-21626). None is open then, and nobody works in there.
 		return bad("the working folder %q lies in /proc", spec.Workdir)

@@ -144,6 +144,7 @@ func TestRefusals(t *testing.T) {
 		{"NUL in the environment", func(s *driver.Spec) { s.Env = []string{"A=a\x00b"} }, bailey.CodeUsage},
 		{"relative working folder", func(s *driver.Spec) { s.Workdir = "x" }, bailey.CodeUsage},
 		{"working folder by descriptor", func(s *driver.Spec) { s.Workdir = "/proc/self/fd/7" }, bailey.CodeUsage},
+		{"the same in other words", func(s *driver.Spec) { s.Workdir = "/usr/..//proc/self/fd/7" }, bailey.CodeUsage},
 		{"working folder that is not there", func(s *driver.Spec) { s.Workdir = "/nowhere" }, bailey.CodeUsage},
 		{"place above the root", func(s *driver.Spec) {
 			s.Root.Places = append(s.Root.Places, driver.Place{Kind: driver.Dir, Target: "/a/../.."})
@@ -163,6 +164,15 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("%d descriptors before, %d after", before, after)
 			}
 		})
+	}
+}
+
+func TestWorkdirNamedLikeProc(t *testing.T) {
+	spec := smallSpec(t, "pwd")
+	spec.Root.Places = append(spec.Root.Places, driver.Place{Kind: driver.Dir, Target: "/procedures", Mode: 0o755})
+	spec.Workdir = "/procedures"
+	if out, e := run(t, New(state(t)), spec); out != "/procedures\n" {
+		t.Errorf("%q %+v", out, e)
 	}
 }
 

@@ -19,7 +19,7 @@ const parentFDs = 64
 type descriptors struct {
 	stdio  [3]int
 	child  int // the child's end of the control socket or the agent's stream
-	image  int // the program of pid 1; shared by all sandboxes, not ours to close
+	image  int // the program of pid 1
 	opened []int
 }
 
@@ -87,7 +87,9 @@ func (in *instance) descriptors() (f *descriptors, err error) {
 		}
 	}
 	if entry.Agent != "" {
-		f.image, err = agents.open(entry.Agent)
+		if f.image, err = agents.open(entry.Agent); err == nil {
+			f.opened = append(f.opened, f.image)
+		}
 	} else {
 		f.image, err = pid1.Open()
 	}
@@ -110,6 +112,8 @@ type program struct {
 
 var agents = programs{fds: map[string]program{}}
 
+// open gives a descriptor of the copy, for the caller to close: the copy itself
+// goes when the file has changed.
 func (p *programs) open(path string) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +122,7 @@ func (p *programs) open(path string) (int, error) {
 		return -1, err
 	}
 	if have, ok := p.fds[path]; ok && os.SameFile(have.stat, fi) && have.stat.ModTime().Equal(fi.ModTime()) && have.stat.Size() == fi.Size() {
-		return have.fd, nil
+		return unix.FcntlInt(uintptr(have.fd), unix.F_DUPFD_CLOEXEC, parentFDs)
 	}
 	src, err := os.Open(path)
 	if err != nil {
@@ -136,5 +140,5 @@ func (p *programs) open(path string) (int, error) {
 		unix.Close(have.fd)
 	}
 	p.fds[path] = program{fd, fi}
-	return fd, nil
+	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, parentFDs)
 }

@@ -6,8 +6,8 @@
 // spawn) and a child works through it: it joins its cgroup, collects the host
 // folders it may see as detached mounts, builds a new root out of them, leaves
 // the host's root, changes to its user, gives up its rights and executes its
-// first process. The files of this package follow that order: ids.go, root.go, place.go,
-// kernel.go (proc, dev), rights.go, create.go; instance.go is the
+// first process. create.go has the whole order; ids.go, root.go, kernel.go (proc
+// and dev), terminal.go, rights.go and wall.go its parts; instance.go is the
 // sandbox while it lives.
 //
 // Started by root, mounts are made as the host's root in namespaces that belong

@@ -40,7 +40,7 @@ func ownerWord(state string) string {
 
 // newGroup makes the group of a sandbox. What the owner asked for is in force
 // or an error; a default is in force where the host can do it.
-func (d *Driver) newGroup(spec driver.Spec, rooted bool) (*group, error) {
+func (d *Driver) newGroup(spec driver.Spec, id *identity) (*group, error) {
 	host := d.cgroupHost()
 	want, asked := spec.Limits, spec.Limits
 	byDefault := func(have *int64, one bailey.Limits, value int64) {
@@ -56,9 +56,9 @@ func (d *Driver) newGroup(spec driver.Spec, rooted bool) (*group, error) {
 	ask := want
 	if want.Pids == 0 || host.Can(bailey.Limits{Pids: want.Pids}) != nil {
 		// RLIMIT_NPROC counts the processes of one user in one user namespace,
-		// so it bounds a sandbox that cannot change its user.
-		single := !rooted || spec.Level == bailey.IsolationProcess
-		if single && !d.omit[NoRlimits] {
+		// so it bounds a sandbox that cannot change its user. For the others a
+		// default by user is better than none, and no answer to who asked.
+		if (id.single(spec.Level) || asked.Pids == 0) && !d.omit[NoRlimits] {
 			g.rlimit, ask.Pids = true, 0
 			if want.Pids = asked.Pids; want.Pids == 0 {
 				want.Pids = spec.Defaults.Pids

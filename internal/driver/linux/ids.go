@@ -18,9 +18,10 @@ import (
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/spawn"
 )
 
-// Ids of sandboxes started by root come from 1879048192 to 2147352575: systemd's table of
-// uid ranges (docs/UIDS-GIDS.md there) marks what lies above its container
-// range and below the foreign range as unused, and the default of useradd ends far below.
+// Ids of sandboxes started by root come from 1879048192 to 2147352575:
+// systemd's table of uid ranges (docs/UIDS-GIDS.md there) marks what lies above
+// its container range and below the foreign range as unused, and the default of
+// useradd ends far below.
 const (
 	idsPerSandbox = 65536
 	firstRange    = 1879048192
@@ -277,6 +278,12 @@ type identity struct {
 
 // rooted says that the sandbox is started by root and has a range of its own.
 func (id *identity) rooted() bool { return id.ids != nil }
+
+// single says that all processes of the sandbox are of one user, whom they
+// cannot change.
+func (id *identity) single(level bailey.Isolation) bool {
+	return level == bailey.IsolationProcess || !id.rooted() && !id.joined
+}
 
 // kuid is the host id of the sandbox's user.
 func (id *identity) kuid() int {

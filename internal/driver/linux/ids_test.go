@@ -8,6 +8,7 @@ import (
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/driver/linux/cgroup"
 	"github.com/bailey-sandbox/bailey/internal/testneeds"
 )
 
@@ -155,4 +156,37 @@ func openDescriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(list)
+}
+
+// A limit of processes by RLIMIT_NPROC is one of the sandbox only where it
+// cannot become another user.
+func TestSingleUser(t *testing.T) {
+	rooted, alone, joined := &identity{ids: &idRange{}}, &identity{}, &identity{joined: true}
+	for _, tc := range []struct {
+		id    *identity
+		level bailey.Isolation
+		want  bool
+	}{
+		{rooted, bailey.IsolationProcess, true},
+		{rooted, bailey.IsolationContainer, false},
+		{alone, bailey.IsolationProcess, true},
+		{alone, bailey.IsolationContainer, true},
+		{joined, bailey.IsolationContainer, false},
+	} {
+		if got := tc.id.single(tc.level); got != tc.want {
+			t.Errorf("%+v at %s: %v", tc.id, tc.level, got)
+		}
+		// Asked for, it is in force for all of the sandbox or refused.
+		d := New(Options{})
+		d.cgroups.Do(func() { d.host = cgroup.Detect(t.TempDir()) }) // a host that has none
+		spec := driver.Spec{ID: "x", Level: tc.level, Limits: bailey.Limits{Pids: 100}}
+		g, err := d.newGroup(spec, tc.id)
+		if tc.want != (err == nil && g.rlimit) || !tc.want && bailey.CodeOf(err) != bailey.CodeLimitUnavailable {
+			t.Errorf("%+v at %s: %v", tc.id, tc.level, err)
+		}
+		spec.Limits, spec.Defaults = bailey.Limits{}, bailey.Limits{Pids: 100}
+		if g, err := d.newGroup(spec, tc.id); err != nil || !g.rlimit || g.limits.Pids != 100 {
+			t.Errorf("by default, %+v at %s: %+v %v", tc.id, tc.level, g, err)
+		}
+	}
 }

@@ -203,7 +203,7 @@ func (in *instance) release() error {
 			f.Close()
 		}
 	}
-	if in.proc != nil && in.done != nil {
+	if in.proc != nil {
 		in.mu.Lock()
 		if !in.reaped {
 			unix.PidfdSendSignal(in.proc.Pidfd, unix.SIGKILL, nil, 0)

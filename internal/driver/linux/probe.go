@@ -18,16 +18,15 @@ const probeTime = 10 * time.Second
 // Probe builds the smallest sandbox of the level and says what worked: whether
 // a setting allows something is a guess, whether it works is a fact.
 func (d *Driver) Probe(ctx context.Context, level bailey.Isolation) driver.Capabilities {
-	c := driver.Capabilities{Landlock: landlockABI(), MultiUser: os.Geteuid() == 0}
-	if _, ok := subordinates(); ok && level == bailey.IsolationContainer {
-		c.MultiUser = true
-	}
+	_, several := subordinates()
+	several = os.Geteuid() == 0 || several && level == bailey.IsolationContainer
+	c := driver.Capabilities{Landlock: landlockABI(), MultiUser: several}
 	for _, s := range d.cgroupHost().Status() {
 		if s.OK {
 			c.Limits = append(c.Limits, limitName(string(s.Controller)))
 		}
 	}
-	if os.Geteuid() != 0 || level == bailey.IsolationProcess {
+	if !several || level == bailey.IsolationProcess {
 		c.Limits = appendNew(c.Limits, "pids") // by RLIMIT_NPROC
 	}
 	err := d.try(ctx, level, true)

@@ -14,7 +14,7 @@ import (
 
 // containerCaps are the capabilities of root inside a container: what package
 // managers and servers need over files, ids and ports of the sandbox's own.
-// Docker's defaults have NET_RAW, MKNOD, SYS_CHROOT and AUDIT_WRITE on top.
+// Docker's defaults have NET_RAW, MKNOD and AUDIT_WRITE on top.
 var containerCaps = []uintptr{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FSETID, unix.CAP_FOWNER, unix.CAP_SETGID, unix.CAP_SETUID,
 	unix.CAP_SETFCAP, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_KILL, unix.CAP_SYS_CHROOT,

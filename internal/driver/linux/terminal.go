@@ -25,8 +25,9 @@ type rights struct {
 }
 
 // terminal opens a pty inside the sandbox, as its user, gives the command its
-// slave and the owner its master. stderr, if not -1, takes the place of the slave there. The slave is got from the master and by no
-// path: what lies at /dev/pts could be exchanged by an image (CVE-2025-52565).
+// slave and the owner its master. stderr, if not -1, takes the place of the
+// slave there. The slave is got from the master and by no path: what lies at
+// /dev/pts could be exchanged by an image (CVE-2025-52565).
 func (b *builder) terminal(size driver.WindowSize, control, stderr int) {
 	ptmx := b.Do("open a terminal", unix.SYS_OPENAT, noFD, b.Str("/dev/pts/ptmx"),
 		spawn.Int(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC), zero)
