@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
+	"github.com/bailey-sandbox/bailey/internal/terminal"
 	"github.com/bailey-sandbox/bailey/internal/workspace"
 )
 
@@ -251,7 +252,7 @@ func (d *differ) file(c *Change, old, new side) {
 		return
 	}
 	if d.escape {
-		text = escape(text, "\n\t\\")
+		text = terminal.PrintableText(text, "\n\t\\")
 	}
 	d.out.WriteString(text)
 }
@@ -280,7 +281,7 @@ func (d *differ) name(prefix string, c *Change) string {
 	}
 	q := quoteGit(prefix + p)
 	if d.escape {
-		q = escape(q, "\\")
+		q = terminal.PrintableText(q, "\\")
 	}
 	return q
 }

@@ -93,7 +93,7 @@ func TestDiffForTerminal(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"Binary files", "4 bytes, sha256 ", "Large files", "1400000 bytes", `"a/escape\033[2J"`, `one \x1b]0;title\x07 \u202e two\n`} {
+	for _, want := range []string{"Binary files", "4 bytes, sha256 ", "Large files", "1400000 bytes", `"a/escape\033[2J"`, `one \x1b]0;title\a \u202e two\n`} {
 		if !strings.Contains(diff.String(), want) {
 			t.Errorf("the diff lacks %q:\n%.3000s", want, diff.String())
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 )
 
 // Identity is what a report for strangers must not tell.
@@ -17,15 +18,23 @@ type Identity struct {
 	Secrets []string
 }
 
-var (
-	absolutePath = regexp.MustCompile(`/[^\s"'<>|:;,()` + "`" + `]+`)
-	longHex      = regexp.MustCompile(`(?i)\b[0-9a-f]{16,}\b`)
-	uuid         = regexp.MustCompile(`(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
-	mac          = regexp.MustCompile(`(?i)\b(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}\b`)
-	ipv4         = regexp.MustCompile(`\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}\b`)
-	ipv6         = regexp.MustCompile(`(?i)(?:\b[0-9a-f]{1,4}|:):(?:[0-9a-f]{0,4}:){1,6}[0-9a-f]{0,4}`)
-	email        = regexp.MustCompile(`[\w.+-]+@[\w.-]+\.\w+`)
-)
+// secretForms are the forms of what tells one host or person from another.
+type secretForms struct {
+	absolutePath, longHex, uuid, mac, ipv4, ipv6, email *regexp.Regexp
+}
+
+// forms are compiled when a report is written: every command links this package.
+var forms = sync.OnceValue(func() secretForms {
+	return secretForms{
+		absolutePath: regexp.MustCompile(`/[^\s"'<>|:;,()` + "`" + `]+`),
+		longHex:      regexp.MustCompile(`(?i)\b[0-9a-f]{16,}\b`),
+		uuid:         regexp.MustCompile(`(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`),
+		mac:          regexp.MustCompile(`(?i)\b(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}\b`),
+		ipv4:         regexp.MustCompile(`\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}\b`),
+		ipv6:         regexp.MustCompile(`(?i)(?:\b[0-9a-f]{1,4}|:):(?:[0-9a-f]{0,4}:){1,6}[0-9a-f]{0,4}`),
+		email:        regexp.MustCompile(`[\w.+-]+@[\w.-]+\.\w+`),
+	}
+})
 
 // publicPaths are the places that are the same on every host.
 var publicPaths = []string{"/proc", "/sys", "/dev", "/usr", "/bin", "/sbin", "/lib", "/etc/sysctl.d", "/etc/apparmor.d", "/etc/subuid", "/etc/subgid",
@@ -114,10 +123,11 @@ func (d redactions) names(s string) string {
 // text replaces the known texts, and all that has the form of a secret.
 func (d redactions) text(s string) string {
 	s = d.names(s)
-	s = email.ReplaceAllString(s, "ADDRESS")
-	s = uuid.ReplaceAllString(s, "ID")
-	s = mac.ReplaceAllString(s, "ADDRESS")
-	s = absolutePath.ReplaceAllStringFunc(s, func(p string) string {
+	f := forms()
+	s = f.email.ReplaceAllString(s, "ADDRESS")
+	s = f.uuid.ReplaceAllString(s, "ID")
+	s = f.mac.ReplaceAllString(s, "ADDRESS")
+	s = f.absolutePath.ReplaceAllStringFunc(s, func(p string) string {
 		for _, public := range publicPaths {
 			if p == public || strings.HasPrefix(p, public+"/") {
 				return p
@@ -125,9 +135,9 @@ func (d redactions) text(s string) string {
 		}
 		return "/PATH"
 	})
-	s = ipv6.ReplaceAllString(s, "ADDRESS")
-	s = ipv4.ReplaceAllString(s, "ADDRESS")
-	return longHex.ReplaceAllString(s, "ID")
+	s = f.ipv6.ReplaceAllString(s, "ADDRESS")
+	s = f.ipv4.ReplaceAllString(s, "ADDRESS")
+	return f.longHex.ReplaceAllString(s, "ID")
 }
 
 func (d redactions) steps(steps []Step) []Step {

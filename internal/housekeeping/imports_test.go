@@ -21,7 +21,7 @@ var rooms = map[string][]string{
 
 	// The workspace and what was done to it.
 	"internal/workspace": {".", "internal/store/folder"},
-	"internal/changes":   {".", "internal/store/folder", "internal/workspace", "internal/faults"},
+	"internal/changes":   {".", "internal/store/folder", "internal/terminal", "internal/workspace", "internal/faults"},
 	"internal/project":   {".", "internal/hostview"},
 
 	// The boundary. A driver imports no other driver, and nobody above it.

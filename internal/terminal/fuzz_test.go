@@ -65,7 +65,7 @@ func FuzzPrintable(f *testing.F) {
 		f.Add(c.in)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
-		for _, got := range []string{Printable(in), Quote(in), Shorten(in, 40)} {
+		for _, got := range []string{Printable(in), PrintableText(in, `\`), Shorten(in, 40)} {
 			if !utf8.ValidString(got) {
 				t.Fatalf("%q gives invalid %q", in, got)
 			}

@@ -17,12 +17,16 @@ func Printable(s string) string {
 	if simple(s) {
 		return s
 	}
-	return string(appendPrintable(nil, s, 0))
+	return string(appendPrintable(nil, s, ""))
 }
 
-// Quote is Printable between double quotes, with quotes inside escaped.
-func Quote(s string) string {
-	return `"` + string(appendPrintable(nil, s, '"')) + `"`
+// PrintableText is Printable for a text in which the ASCII characters in keep,
+// such as line ends and tabs, mean what they are and stay.
+func PrintableText(s, keep string) string {
+	if simple(s) {
+		return s
+	}
+	return string(appendPrintable(make([]byte, 0, len(s)+len(s)/8), s, keep))
 }
 
 // Shorten is Printable for a text that may be long: it shows at most limit
@@ -59,7 +63,7 @@ func simple(s string) bool {
 
 const maxMarks = 4
 
-func appendPrintable(out []byte, s string, quote rune) []byte {
+func appendPrintable(out []byte, s, keep string) []byte {
 	marks := maxMarks // none may come first
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)
@@ -69,8 +73,11 @@ func appendPrintable(out []byte, s string, quote rune) []byte {
 			const hex = "0123456789abcdef"
 			out = append(out, '\\', 'x', hex[s[0]>>4], hex[s[0]&15])
 			marks = maxMarks
-		case r == '\\' || r == quote && quote != 0:
-			out = append(out, '\\', byte(r))
+		case n == 1 && strings.IndexByte(keep, s[0]) >= 0:
+			out = append(out, s[0])
+			marks = maxMarks
+		case r == '\\':
+			out = append(out, `\\`...)
 			marks = maxMarks
 		case mark && marks < maxMarks:
 			marks++

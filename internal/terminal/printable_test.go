@@ -45,9 +45,15 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-func TestQuote(t *testing.T) {
-	if got, want := Quote("a\"b'\x1b\\"), `"a\"b'\x1b\\"`; got != want {
-		t.Errorf("got %s, want %s", got, want)
+func TestPrintableText(t *testing.T) {
+	for _, c := range []struct{ in, keep, want string }{
+		{"a\tb\nc\x1b[2J\\\n", "\n\t\\", "a\tb\nc\\x1b[2J\\\n"},
+		{"a\\b\n", "\\", `a\b\n`},
+		{"\n\u0301x", "\n", "\n\\u0301x"}, // a mark with nothing to stand on
+	} {
+		if got := PrintableText(c.in, c.keep); got != c.want {
+			t.Errorf("%q keeping %q: got %q, want %q", c.in, c.keep, got, c.want)
+		}
 	}
 }
 
