@@ -27,8 +27,6 @@ type DiffOptions struct {
 	// Escape escapes what a terminal would obey, in names and contents. A
 	// diff without it is for programs, such as git apply.
 	Escape bool
-	// Select limits the diff to some paths.
-	Select Selection
 }
 
 // Diff writes the set as a unified diff with git's extended headers. One file
@@ -42,9 +40,6 @@ func Diff(ctx context.Context, run *folder.Run, set *Set, w io.Writer, opts Diff
 			return err
 		}
 		c := &set.Changes[i]
-		if !opts.Select.Has(c.Path) {
-			continue
-		}
 		if err := d.change(c); err != nil {
 			return scanError(err)
 		}

@@ -124,7 +124,7 @@ func TestDiffOfChangedHost(t *testing.T) {
 	put(t, filepath.Join(ws, "f"), "host\n")
 	must(t, os.Remove(filepath.Join(ws, "del")))
 	var b bytes.Buffer
-	must(t, Diff(ctx, s.run, set, &b, DiffOptions{Select: Selection{Only: []string{"f", "del"}}}))
+	must(t, Diff(ctx, s.run, set.Selected(Selection{Only: []string{"f", "del"}}), &b, DiffOptions{}))
 	for _, want := range []string{"has changed meanwhile", "-base\n+sandbox\n", "deleted file mode"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the diff lacks %q:\n%s", want, b.String())
@@ -219,5 +219,14 @@ func BenchmarkMany(b *testing.B) {
 		lap("s/revert")
 		must(b, Discard(s.run))
 		lap("s/discard")
+	}
+}
+
+func TestSelectedChangesAreShown(t *testing.T) {
+	set := &Set{Run: "x", Changes: []Change{{Path: "a", Op: Added, Is: File}, {Path: "b/c", Op: Added, Is: File}}}
+	var b bytes.Buffer
+	must(t, set.Selected(Selection{Except: []string{"b"}}).WriteSummary(&b, -1))
+	if got := b.String(); !strings.Contains(got, "1 added") || strings.Contains(got, "b/c") {
+		t.Errorf("%q", got)
 	}
 }

@@ -34,6 +34,18 @@ func (s Selection) Has(p string) bool {
 	return (len(s.Only) == 0 || anyMatch(s.Only, p)) && !anyMatch(s.Except, p)
 }
 
+// Selected gives the changes of the set that are chosen, for showing: to apply
+// some of them, give Apply the whole set and the selection.
+func (s *Set) Selected(sel Selection) *Set {
+	part := &Set{Run: s.Run, Roots: s.Roots}
+	for i := range s.Changes {
+		if sel.Has(s.Changes[i].Path) {
+			part.Changes = append(part.Changes, s.Changes[i])
+		}
+	}
+	return part
+}
+
 func anyMatch(patterns []string, p string) bool {
 	for _, pattern := range patterns {
 		pattern = path.Clean(pattern)

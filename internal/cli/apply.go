@@ -24,6 +24,9 @@ func applyCommand(inv *invocation) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if revert && (opt.Force || opt.Merge || len(opt.Select.Only)+len(opt.Select.Except) > 0) {
+		return 0, bailey.Errorf(bailey.CodeUsage, "take an apply back", "give --revert alone", "it is taken back as a whole")
+	}
 	ref, err := oneRun(args)
 	if err != nil {
 		return 0, err
@@ -82,10 +85,11 @@ func discardCommand(inv *invocation) (int, error) {
 			if bailey.CodeOf(r.Lock()) == bailey.CodeBusy {
 				continue
 			}
-			if err := r.Remove(); err != nil {
+			err := r.Remove()
+			r.Close()
+			if err != nil {
 				return 0, err
 			}
-			r.Close()
 			fmt.Fprintln(inv.stdout, r.ID())
 		}
 		return 0, nil

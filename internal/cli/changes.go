@@ -71,6 +71,7 @@ func changesCommand(inv *invocation) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	set = set.Selected(sel)
 	switch {
 	case inv.json:
 		return 0, set.WriteJSON(inv.stdout)
@@ -79,7 +80,7 @@ func changesCommand(inv *invocation) (int, error) {
 	}
 	// For a terminal what would be obeyed is escaped; a pipe gets a diff that
 	// programs can apply.
-	return 0, changes.Diff(ctx, r, set, inv.stdout, changes.DiffOptions{Escape: terminal.Is(os.Stdout), Select: sel})
+	return 0, changes.Diff(ctx, r, set, inv.stdout, changes.DiffOptions{Escape: terminal.Is(os.Stdout)})
 }
 
 // oneRun reads the one optional argument.

@@ -69,6 +69,8 @@ func TestRefusals(t *testing.T) {
 		{"run --allow example.org -- true", bailey.CodeNotAvailable},
 		{"changes a b", bailey.CodeUsage},
 		{"changes --only /etc", bailey.CodeUsage},
+		{"apply --revert --only src", bailey.CodeUsage},
+		{"apply --revert --force", bailey.CodeUsage},
 	} {
 		var out, errs bytes.Buffer
 		code := dispatch(strings.Fields(tc.args), &out, &errs)
