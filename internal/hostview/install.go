@@ -87,8 +87,9 @@ func (b *builder) showCaches(t toolchain, root string) {
 }
 
 // bindThrough shows p, which is below a toolchain's root and may be a link:
-// then the link is recreated, and what it leads to is shown if a rule of its own shows it. Only a cache, which
-// people move to larger disks, may lie anywhere that is nobody else's.
+// then the link is recreated, and what it leads to is shown if a rule of its
+// own shows it. Only a cache, which people move to larger disks, may lie
+// anywhere that is nobody else's.
 func (b *builder) bindThrough(root, p, why string, cow bool) {
 	real, _, links, err := b.t.resolve(p)
 	if err != nil {

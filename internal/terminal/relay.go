@@ -203,9 +203,10 @@ func (r *Relay) Ended() <-chan struct{} { return r.ended }
 
 // Finish ends the Relay once the command has ended. It waits up to drain for
 // the rest of the output (a process that the command left behind may hold the
-// other end for ever; what was read is delivered all the same), stops copying, switches off what the command left on,
-// catches answers of the terminal that are still under way, and restores the
-// terminal. It closes Inside. Later calls give the same result.
+// other end for ever; what was read is delivered all the same), stops copying,
+// switches off what the command left on, catches answers of the terminal that
+// are still under way, and restores the terminal. It closes Inside. Later calls
+// give the same result.
 func (r *Relay) Finish(drain time.Duration) Result {
 	r.once.Do(func() {
 		timer := time.NewTimer(drain)

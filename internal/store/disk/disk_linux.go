@@ -13,8 +13,8 @@ import (
 	"github.com/bailey-sandbox/bailey"
 )
 
-// Min is the least size of a disk in bytes: less has no room for ext4's own tables
-// and a few files.
+// Min is the least size of a disk in bytes: less has no room for ext4's own
+// tables and a few files.
 const Min = 4 << 20
 
 const makeTool = "mke2fs"

@@ -18,7 +18,8 @@ const Control = 3
 // codeStart gives the address of the program text; it ends before the marker.
 func codeStart() unsafe.Pointer
 
-// marker ends the program text. It stands behind the last instruction and is never executed.
+// marker ends the program text. It stands behind the last instruction and is
+// never executed.
 var marker = []byte{0xb1, 0xa1, 0x1e, 0x1e, 0x0e, 0x0d, 0x0f, 0x1d}
 
 // maxCode bounds the search for the marker.

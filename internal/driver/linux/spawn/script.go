@@ -148,7 +148,8 @@ func (s *Script) Do(name string, nr uintptr, args ...Arg) Step {
 // Again appends a second clone: a new child, in more namespaces, goes on with
 // the script, and the first one is gone by the time Start returns. It is for a
 // PID namespace that has to be made by a process that has entered another
-// namespace before, since such a namespace is for children only. A Script can do this once.
+// namespace before, since such a namespace is for children only. A Script can
+// do this once.
 func (s *Script) Again(name string, flags uint64) {
 	s.heir = new(uint64)
 	args := &cloneArgs{
@@ -230,7 +231,8 @@ type Options struct {
 	NoWait bool
 }
 
-// cloneArgs is struct clone_args of clone3(2), up to the field cgroup (88 bytes, Linux 5.7).
+// cloneArgs is struct clone_args of clone3(2), up to the field cgroup (88
+// bytes, Linux 5.7).
 type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
