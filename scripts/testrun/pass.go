@@ -28,6 +28,10 @@ type pass struct {
 // show nothing more.
 var raceLeaves = []string{"/internal/conformance/", "/internal/housekeeping", "/scripts/"}
 
+// ordinaryLeaves are packages whose tests, started by root, do everything as an
+// ordinary user too.
+var ordinaryLeaves = []string{"/internal/conformance/escape", "/internal/conformance/fault"}
+
 // takes gives those of the packages that the pass runs, sorted.
 func (p *pass) takes(declared map[string][]string) (packages []string) {
 	for pkg := range declared {
@@ -74,7 +78,7 @@ func (s *suite) passes(ctx context.Context) (list []*pass, cleanup func(), err e
 	}
 	err = add(&pass{name: name, root: root, env: []string{"CGO_ENABLED=0"}})
 	if err == nil && has("gcc") {
-		err = add(&pass{name: name + "+race", root: root, env: []string{"CGO_ENABLED=1"}, args: []string{"-race"}, leaves: s.raceLeaves()})
+		err = add(&pass{name: name + "+race", root: root, env: []string{"CGO_ENABLED=1"}, args: []string{"-race"}, leaves: s.leaves(raceLeaves)})
 	} else if err == nil {
 		s.note("nothing ran under the race detector: gcc is not installed")
 	}
@@ -91,7 +95,7 @@ func (s *suite) passes(ctx context.Context) (list []*pass, cleanup func(), err e
 	}
 	if err == nil && root {
 		if who, err = newAccount(ctx, base); err == nil {
-			err = add(&pass{name: "ordinary", dir: who.source, env: []string{"CGO_ENABLED=0", "GOFLAGS=" + os.Getenv("GOFLAGS") + " -buildvcs=false"}, args: []string{"-exec", who.wrapper()}, who: who})
+			err = add(&pass{name: "ordinary", dir: who.source, env: []string{"CGO_ENABLED=0", "GOFLAGS=" + os.Getenv("GOFLAGS") + " -buildvcs=false"}, args: []string{"-exec", who.wrapper()}, who: who, leaves: s.leaves(ordinaryLeaves)})
 		}
 	}
 	if err != nil {
@@ -101,10 +105,10 @@ func (s *suite) passes(ctx context.Context) (list []*pass, cleanup func(), err e
 	return list, cleanup, nil
 }
 
-// raceLeaves are what the race detector's passes leave out, unless packages were named.
-func (s *suite) raceLeaves() []string {
+// leaves is what a pass leaves to others: nothing when packages were named.
+func (s *suite) leaves(parts []string) []string {
 	if s.everything() {
-		return raceLeaves
+		return parts
 	}
 	return nil
 }
