@@ -2,7 +2,6 @@ package linux
 
 import (
 	"path"
-	"strconv"
 	"strings"
 	"unsafe"
 
@@ -63,16 +62,11 @@ const (
 	insideUser              // the sandbox's user
 )
 
-// fixedFDs is where numbers begin that the script chooses itself, so that
-// strings can be made of them in advance. They are far above what the child
-// opens otherwise and below the common limit of 1024.
-const fixedFDs = 600
-
 // usualSteps is how many steps a sandbox takes, roughly.
 const usualSteps = 1024
 
 func newBuilder(id *identity, omit map[Protection]bool, stop Stop) *builder {
-	return &builder{Script: spawn.NewScript(usualSteps), id: id, omit: omit, dirs: map[string]ground{}, next: fixedFDs, stop: stop}
+	return &builder{Script: spawn.NewScript(usualSteps), id: id, omit: omit, dirs: map[string]ground{}, next: firstNumber(), stop: stop}
 }
 
 var (
@@ -137,15 +131,6 @@ func (b *builder) newFS(kind string, attrs uint64, options ...string) spawn.Slot
 	}
 	b.Do("create "+kind, unix.SYS_FSCONFIG, spawn.From(fs), spawn.Int(unix.FSCONFIG_CMD_CREATE), zero, zero, zero)
 	return b.Do("fsmount "+kind, unix.SYS_FSMOUNT, spawn.From(fs), spawn.Int(unix.FSMOUNT_CLOEXEC), spawn.Uint(uintptr(attrs))).Result()
-}
-
-// fixed gives fd a number that is known in advance and returns the path by
-// which system calls that want a path find it.
-func (b *builder) fixed(fd spawn.Slot) string {
-	n := b.next
-	b.next++
-	b.Do("fix descriptor", unix.SYS_DUP3, spawn.From(fd), spawn.Int(n), spawn.Int(unix.O_CLOEXEC))
-	return "/proc/self/fd/" + strconv.Itoa(n)
 }
 
 // as makes the files that follow belong to o. Only root has a choice.
