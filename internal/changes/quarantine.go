@@ -30,6 +30,7 @@ type ExecSnapshot struct {
 	run    *folder.Run
 	roots  []folder.Root
 	files  []map[string]execFile // by root and path
+	hooks  []string              // by root: core.hooksPath below it, or ""
 	copies int                   // the folder of copies
 	n      int
 }
@@ -88,6 +89,7 @@ func SnapshotExecClass(ctx context.Context, run *folder.Run, roots []folder.Root
 			files[p] = f
 			return nil
 		})
+		s.hooks = append(s.hooks, w.hooks)
 		if err != nil {
 			s.Close()
 			return nil, scanError(err)
@@ -116,7 +118,7 @@ func (s *ExecSnapshot) FindNewExecClass(ctx context.Context, named func(root int
 			list = append(list, Found{i, p, op, class})
 		}
 		var dark []string // folders that cannot be looked into
-		w := classWalk{ctx: ctx, root: root, index: i, named: named, closed: func(p string, err error) {
+		w := classWalk{ctx: ctx, root: root, index: i, named: named, before: s.hooks[i], closed: func(p string, err error) {
 			dark = append(dark, p+"/")
 			closed = append(closed, Printable(filepath.Join(root.Path, p))+": "+Printable(err.Error()))
 		}}
@@ -357,8 +359,11 @@ type classWalk struct {
 	// the walk.
 	closed func(p string, err error)
 
-	hooks string // core.hooksPath below the root, or ""
-	do    func(dir int, name, p string, st *unix.Stat_t) error
+	// before is what hooks was in a snapshot. The config of git is itself of the
+	// class: what it says now may be gone when it has been taken back.
+	before string
+	hooks  string // core.hooksPath below the root, or ""
+	do     func(dir int, name, p string, st *unix.Stat_t) error
 }
 
 // all calls do for every file of the class that is not named.
@@ -400,8 +405,8 @@ func (w *classWalk) folder(fd int, rel string, depth int) error {
 			continue
 		}
 		_, ok := ExecutesOnHost(classPath(w.index, p))
-		if !ok && w.hooks != "" {
-			ok = strings.HasPrefix(p, w.hooks+"/")
+		for _, hooks := range []string{w.hooks, w.before} {
+			ok = ok || hooks != "" && strings.HasPrefix(p, hooks+"/")
 		}
 		if ok && (w.named == nil || !w.named(w.index, p)) {
 			if err := w.do(fd, n, p, st); err != nil {

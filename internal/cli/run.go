@@ -150,6 +150,7 @@ func newHost() (h *run.Host, swept chan struct{}, err error) {
 		return nil, nil, err
 	}
 	f.Sweep() // before a run is made, which would hold it off
+	recoverRuns(f)
 	d := linux.New(linux.Options{State: f.Path(), Trace: faults.Trace, StopAt: linux.Stop(faults.Child())})
 	d.Warm(1, false)
 	h = run.NewHost(f, d)

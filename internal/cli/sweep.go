@@ -2,9 +2,12 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/changes"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
 	"github.com/bailey-sandbox/bailey/internal/run"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
@@ -23,8 +26,32 @@ func openFolder() (*folder.Folder, error) {
 		return nil, err
 	}
 	f.Sweep()
+	recoverRuns(f)
 	sweepGroups(f, linux.New(linux.Options{State: f.Path()}))
 	return f, nil
+}
+
+// recoverRuns takes back what runs with --writable have done to files that
+// execute on the host, when their Bailey was killed before it could.
+func recoverRuns(f *folder.Folder) {
+	// Where there is none, as nearly always, this costs a system call for each run.
+	for _, r := range f.Waiting(changes.NeedsRecover) {
+		if r.Lock() != nil {
+			continue // its Bailey lives
+		}
+		found, err := changes.Recover(context.Background(), r)
+		if len(found) > 0 {
+			fmt.Fprintf(os.Stderr, "bailey: run %s with --writable was killed; taken back from it, to be seen with `bailey changes %[1]s`:\n", r.ID())
+			for _, e := range found {
+				fmt.Fprintf(os.Stderr, "  %s %s [%s]\n", e.Op, changes.Printable(e.Path), e.Class)
+			}
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "bailey: run %s with --writable was killed, and not all that would execute on the host could be taken back from it: %s\n",
+				r.ID(), changes.Printable(err.Error()))
+		}
+		r.Close()
+	}
 }
 
 // sweepGroups removes control groups of this data folder's sandboxes whose

@@ -46,12 +46,21 @@ func (b *builder) guard(ctx context.Context) (after func(context.Context) error,
 	if !b.req.Writable {
 		return func(context.Context) error { return nil }, nil
 	}
+	if err := (changes.Selection{Only: b.req.Named}).Check(); err != nil {
+		return nil, err
+	}
 	s, err := changes.SnapshotExecClass(ctx, b.run, b.plan.Roots, b.named)
 	if err != nil {
 		return nil, err
 	}
+	stop, err := s.Beat(b.req.Named)
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
 	return func(ctx context.Context) error {
 		defer s.Close()
+		stop()
 		// The command has ended; whoever gave up waiting for it still gets this.
 		ctx = context.WithoutCancel(ctx)
 		found, err := s.FindNewExecClass(ctx, b.named)

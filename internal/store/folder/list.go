@@ -38,6 +38,22 @@ func (f *Folder) List() ([]*Run, error) {
 	return list, nil
 }
 
+// Waiting gives the runs whose folder needs says yes to. It reads no other
+// run's record, and needs sees none.
+func (f *Folder) Waiting(needs func(*Run) bool) (list []*Run) {
+	runs := filepath.Join(f.path, "runs")
+	names, _ := readNames(runs)
+	for _, name := range names {
+		if !validID(name) || !needs(&Run{Record: Record{ID: name}, folder: f, dir: filepath.Join(runs, name)}) {
+			continue
+		}
+		if r := f.load(name); r != nil && r.Err == nil {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
 // load reads one run; nil when it has gone meanwhile.
 func (f *Folder) load(id string) *Run {
 	r := &Run{folder: f, dir: filepath.Join(f.path, "runs", id)}

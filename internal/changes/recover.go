@@ -1,0 +1,170 @@
+package changes
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailey-sandbox/bailey/internal/store/folder"
+	"github.com/bailey-sandbox/bailey/internal/workspace"
+)
+
+// execList is the file, among the copies of a snapshot, that says what they
+// are. Its time is that of the last beat.
+const execList = "list"
+
+// The owner of a run that writes straight through beats so often, and what has
+// changed later than slack after the last beat was not changed by that run:
+// the sandbox ends within a second of its owner.
+const (
+	beatInterval = time.Second
+	beatSlack    = 5 * time.Second
+)
+
+type savedSnapshot struct {
+	Roots []folder.Root
+	Hooks []string
+	Named []string
+	Files []savedExec
+}
+
+type savedExec struct {
+	Root int
+	Path string
+	ID   workspace.Identity
+	Copy string
+}
+
+// Beat writes the snapshot down and then, until stop, that its owner lives, so
+// that Recover can do after a death what Quarantine would have done. named are the
+// patterns of what the person has allowed to be written.
+func (s *ExecSnapshot) Beat(named []string) (stop func(), err error) {
+	saved := savedSnapshot{Roots: s.roots, Hooks: s.hooks, Named: named}
+	for i, files := range s.files {
+		for p, f := range files {
+			saved.Files = append(saved.Files, savedExec{i, p, f.id, f.copy})
+		}
+	}
+	list := filepath.Join(s.run.Dir(), execCopies, execList)
+	f, err := os.OpenFile(list+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		err = errors.Join(gob.NewEncoder(f).Encode(saved), f.Close())
+	}
+	if err == nil {
+		err = os.Rename(list+".new", list)
+	}
+	if err != nil {
+		return nil, scanError(err)
+	}
+	quit := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(beatInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case now := <-tick.C:
+				os.Chtimes(list, now, now)
+			}
+		}
+	})
+	return func() {
+		close(quit)
+		wg.Wait()
+	}, nil
+}
+
+// NeedsRecover says, at the cost of one system call, whether a run's folder
+// has a snapshot in it. Whether its owner is dead, its lock tells.
+func NeedsRecover(run *folder.Run) bool {
+	_, err := os.Lstat(filepath.Join(run.Dir(), execCopies))
+	return err == nil
+}
+
+// Recover takes back what a run that wrote straight through has done to files
+// that execute on the host, if its owner died before it could. What has
+// changed since the death is the person's, and is left as it is. It gives
+// what was taken back. The caller holds the run's lock.
+func Recover(ctx context.Context, run *folder.Run) ([]Found, error) {
+	dir := filepath.Join(run.Dir(), execCopies)
+	f, err := os.Open(filepath.Join(dir, execList))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, folder.RemoveTree(dir) // the command had not been started
+	}
+	if err != nil {
+		return nil, scanError(err)
+	}
+	defer f.Close()
+	var saved savedSnapshot
+	fi, err := f.Stat()
+	if err == nil {
+		err = gob.NewDecoder(f).Decode(&saved)
+	}
+	if err == nil && len(saved.Hooks) != len(saved.Roots) {
+		err = errors.New("the list of copies is damaged")
+	}
+	if err != nil {
+		return nil, scanError(err)
+	}
+	s := &ExecSnapshot{run: run, roots: saved.Roots, hooks: saved.Hooks}
+	for range s.roots {
+		s.files = append(s.files, map[string]execFile{})
+	}
+	for _, e := range saved.Files {
+		if e.Root < 0 || e.Root >= len(s.roots) || !filepath.IsLocal(e.Path) || strings.Contains(e.Copy, "/") {
+			return nil, scanError(errors.New("the list of copies is damaged"))
+		}
+		s.files[e.Root][e.Path] = execFile{id: e.ID, copy: e.Copy}
+	}
+	if s.copies, err = unix.Open(dir, dirFlags|unix.O_CLOEXEC, 0); err != nil {
+		return nil, scanError(err)
+	}
+	named := func(_ int, p string) bool { return len(saved.Named) > 0 && Selection{Only: saved.Named}.Has(p) }
+	all, err := s.FindNewExecClass(ctx, named)
+	last := fi.ModTime().Add(beatSlack).UnixNano()
+	var found []Found
+	for _, f := range all {
+		if when, ok := s.changed(f); ok && when <= last {
+			found = append(found, f)
+		}
+	}
+	if len(found) > 0 {
+		err = errors.Join(err, s.Quarantine(ctx, found))
+	}
+	if err != nil {
+		unix.Close(s.copies)
+		return found, err // the copies stay, for another attempt
+	}
+	return found, s.Close()
+}
+
+// changed gives the change time of what was found, in nanoseconds. Nothing
+// can be told of what is gone, and it executes nowhere.
+func (s *ExecSnapshot) changed(f Found) (int64, bool) {
+	host, err := openRoot(s.roots[f.Root])
+	if err != nil {
+		return 0, false
+	}
+	defer unix.Close(host)
+	fd, err := openBeneath(host, f.Path, unix.O_PATH|unix.O_NOFOLLOW, false)
+	if err != nil {
+		// In a folder that the command has closed: Quarantine opens it.
+		return 0, f.Op != Deleted && !gone(err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return 0, false
+	}
+	return st.Ctim.Nano(), true
+}
