@@ -32,18 +32,22 @@ func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
 	if !inv.json {
 		f.tell(inv, out, failure)
 	}
-	set, err := changes.Seal(ctx, out.Run)
-	if err != nil {
-		return bailey.ExitBailey, err
+	var set *changes.Set
+	var err error
+	fate := fateNone
+	if !out.Unchanged || inv.json {
+		if set, err = changes.Seal(ctx, out.Run); err != nil {
+			return bailey.ExitBailey, err
+		}
+		if !set.Summary().Empty() {
+			fate = fateKept
+		}
 	}
-	fate := fateKept
-	var applied *changes.Report
-	if set.Summary().Empty() {
-		fate = fateNone
-	} else if !inv.json {
+	if fate == fateKept && !inv.json {
 		fmt.Fprintf(inv.stderr, "bailey: ")
 		set.WriteSummary(inv.stderr, shownChanges)
 	}
+	var applied *changes.Report
 	switch {
 	case fate == fateNone:
 	case f.apply:

@@ -61,6 +61,9 @@ type Outcome struct {
 	End    bailey.End
 	Notes  []hostview.Note
 	Result terminal.Result
+	// Unchanged: the command has left nothing in the layers of its workspace, so
+	// there are no changes to look for. False says nothing.
+	Unchanged bool
 	// Failed is what went wrong after the command had ended, nil almost always:
 	// its record could not be written, or files that execute on the host could
 	// not be taken back from it.

@@ -33,15 +33,16 @@ func (p place) join(rel string) place {
 // builder turns what the sandbox may see into the driver's words. Folders that
 // it needs on the host are made below the run's folder.
 type builder struct {
-	req   Request
-	host  *Host
-	run   *folder.Run
-	plan  *workspace.Plan
-	view  func() (hostview.View, error) // for the process level: what it sees of the host
-	base  place
-	owner owner
-	root  driver.Root
-	made  int // layers made so far
+	req       Request
+	host      *Host
+	run       *folder.Run
+	plan      *workspace.Plan
+	unchanged bool                          // once it has ended: nothing was left in the layers
+	view      func() (hostview.View, error) // for the process level: what it sees of the host
+	base      place
+	owner     owner
+	root      driver.Root
+	made      int // layers made so far
 }
 
 type owner struct{ uid, gid int }

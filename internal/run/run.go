@@ -1,12 +1,15 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
@@ -30,6 +33,7 @@ func (h *Host) Do(ctx context.Context, req Request) (*Outcome, error) {
 	}
 	h.trace("finish")
 	out.Failed = errors.Join(out.Failed, b.finish(out.End))
+	out.Unchanged = b.unchanged && out.Failed == nil
 	return out, nil
 }
 
@@ -225,7 +229,7 @@ func (b *builder) finish(end bailey.End) error {
 	cleaned := make(chan error)
 	go func() { cleaned <- b.clean(rec.Roots) }()
 	save := b.run.Save
-	if b.unchanged() {
+	if b.unchanged = b.layersEmpty(); b.unchanged {
 		save = b.run.SaveSoon
 	}
 	err := save()
@@ -247,24 +251,31 @@ func (b *builder) clean(roots []folder.Root) error {
 	return err
 }
 
-// unchanged says that the command has left nothing in the layers, so that a
+// layersEmpty says that the command has left nothing in the layers, so that a
 // power cut that takes the record with it takes nothing that anybody wants.
 // Waiting for the disk would take longer than many a command.
-func (b *builder) unchanged() bool {
+func (b *builder) layersEmpty() bool {
 	roots := b.run.Record.Roots
 	for _, r := range roots {
-		if r.Mode != folder.ModeOverlay {
-			return false
-		}
-		upper, err := os.Open(workspace.Upper(b.base.here, r))
-		if err != nil {
-			return false
-		}
-		_, err = upper.Readdirnames(1)
-		upper.Close()
-		if err != io.EOF {
+		if r.Mode != folder.ModeOverlay || !emptyLayer(workspace.Upper(b.base.here, r)) {
 			return false
 		}
 	}
 	return len(roots) > 0 // without a layer it may have written straight through
+}
+
+// emptyLayer says that an overlay's upper folder is empty and hides nothing of
+// what lies below it.
+func emptyLayer(path string) bool {
+	upper, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer upper.Close()
+	if _, err = upper.Readdirnames(1); err != io.EOF {
+		return false
+	}
+	attributes := make([]byte, 4096)
+	n, err := unix.Flistxattr(int(upper.Fd()), attributes)
+	return errors.Is(err, unix.ENOTSUP) || err == nil && !bytes.Contains(attributes[:n], []byte("overlay.opaque"))
 }

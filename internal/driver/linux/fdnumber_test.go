@@ -51,8 +51,11 @@ func TestManyDescriptors(t *testing.T) {
 		for _, name := range []string{"upper", "work"} {
 			os.Mkdir(filepath.Join(layer, name), 0o755)
 		}
-		// The kernel's own folder in there is closed to everybody.
-		t.Cleanup(func() { os.Chmod(filepath.Join(layer, "work", "work"), 0o700) })
+		t.Cleanup(func() { // the kernel's own folders in there are closed to everybody
+			for _, name := range []string{"work", "work/incompat", "work/incompat/volatile"} {
+				os.Chmod(filepath.Join(layer, "work", name), 0o700)
+			}
+		})
 		spec := smallSpec(t, "cat", "/w/file")
 		spec.Root.Places = append(spec.Root.Places, driver.Place{Kind: driver.CoW, Target: "/w", Overlay: &driver.Overlay{Lower: []string{lower}, Layer: layer, HostIDs: true}})
 		if out, _ := run(t, d, spec); strings.TrimSpace(out) != "from below" {
