@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
@@ -101,11 +102,11 @@ func runCommand(inv *invocation) (int, error) {
 	if f.UID, f.GID, err = parseUser(f.user); err != nil {
 		return 0, err
 	}
-	h, swept, err := newHost()
+	h, sweep, err := newHost()
 	if err != nil {
 		return 0, err
 	}
-	defer func() { <-swept }()
+	defer sweep()
 	if err := f.settle(inv, h); err != nil {
 		return 0, err
 	}
@@ -143,8 +144,9 @@ func parseUser(s string) (uid, gid int, err error) {
 }
 
 // newHost gathers what a run needs to know about its caller. What was left by
-// Baileys that were killed is removed meanwhile, until swept is closed.
-func newHost() (h *run.Host, swept chan struct{}, err error) {
+// Baileys that were killed is removed by sweep, which happens once: while the
+// command runs, or when sweep is called.
+func newHost() (h *run.Host, sweep func(), err error) {
 	f, err := run.OpenFolder("")
 	if err != nil {
 		return nil, nil, err
@@ -155,10 +157,7 @@ func newHost() (h *run.Host, swept chan struct{}, err error) {
 	d.Warm(1, false)
 	h = run.NewHost(f, d)
 	h.Trace = faults.Trace
-	swept = make(chan struct{})
-	go func() {
-		defer close(swept)
-		sweepGroups(f, d)
-	}()
-	return h, swept, nil
+	sweep = sync.OnceFunc(func() { sweepGroups(f, d) })
+	h.Running = sweep
+	return h, sweep, nil
 }

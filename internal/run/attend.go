@@ -82,6 +82,9 @@ func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) (e
 		return err
 	}
 	b.host.trace("running")
+	if b.host.Running != nil {
+		go b.host.Running()
+	}
 	defer func() {
 		b.host.trace("destroy")
 		if err := in.Destroy(context.WithoutCancel(ctx)); err != nil {

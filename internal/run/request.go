@@ -45,6 +45,9 @@ type Host struct {
 	Env    []string // the caller's environment
 	Home   string   // the caller's home folder
 	User   string   // the caller's name
+	// Running, when given, is called in the background as soon as a command runs:
+	// for work that nobody waits for.
+	Running func()
 	// Trace, when given, is called before each step.
 	Trace func(step string)
 }
