@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"strings"
+
+	"github.com/bailey-sandbox/bailey/internal/mountinfo"
 )
 
 // confinement is what already surrounds Bailey.
@@ -45,24 +47,17 @@ func (h *host) confinement() confinement {
 	}
 
 	rootSeen := false
-	info := h.read("/proc/self/mountinfo")
-	for _, line := range strings.Split(info, "\n") {
-		// 36 35 98:0 /root /mountpoint options … - type source options, see
-		// proc_pid_mountinfo(5)
-		before, after, ok := strings.Cut(line, " - ")
-		f := strings.Fields(before)
-		if !ok || len(f) < 6 {
-			continue
-		}
-		switch at := f[4]; {
-		case at == "/":
+	mounts, err := mountinfo.Parse([]byte(h.read("/proc/self/mountinfo")))
+	for _, m := range mounts {
+		switch {
+		case m.Point == "/":
 			rootSeen = true
-			c.overlaid = strings.HasPrefix(after, "overlay ")
-		case strings.HasPrefix(at, "/proc/") && at != "/proc/sys/fs/binfmt_misc":
-			c.maskProc = append(c.maskProc, at)
+			c.overlaid = m.FSType == "overlay"
+		case strings.HasPrefix(m.Point, "/proc/") && m.Point != "/proc/sys/fs/binfmt_misc":
+			c.maskProc = append(c.maskProc, m.Point)
 		}
 	}
-	c.chroot = info != "" && !rootSeen
+	c.chroot = err == nil && len(mounts) > 0 && !rootSeen
 	return c
 }
 

@@ -15,23 +15,24 @@ var rooms = map[string][]string{
 	"internal/faults":      {},
 	"internal/guest/vfork": {},
 	"internal/hostview":    {"."},
+	"internal/mountinfo":   {},
 	"internal/terminal":    {"."},
 	"internal/store/...":   {".", "internal/store/..."},
 	"internal/guest":       {".", "internal/guest/vfork"},
 
 	// The workspace and what was done to it.
-	"internal/workspace": {".", "internal/store/folder"},
+	"internal/workspace": {".", "internal/mountinfo", "internal/store/folder"},
 	"internal/changes":   {".", "internal/store/folder", "internal/terminal", "internal/workspace", "internal/faults"},
 	"internal/project":   {".", "internal/hostview"},
 
 	// The boundary. A driver imports no other driver, and nobody above it.
 	"internal/driver":              {"."},
-	"internal/driver/linux/...":    {".", "internal/driver", "internal/guest", "internal/faults", "internal/driver/linux/..."},
+	"internal/driver/linux/...":    {".", "internal/driver", "internal/guest", "internal/faults", "internal/mountinfo", "internal/driver/linux/..."},
 	"internal/driver/seatbelt/...": {".", "internal/driver", "internal/driver/seatbelt/..."},
 
 	// Images are taken apart in a program of their own; only their description
 	// is known elsewhere.
-	"internal/image/...":    {".", "internal/image/..."},
+	"internal/image/...":    {".", "internal/image/...", "internal/mountinfo"},
 	"internal/image/rootfs": {},
 
 	// What uses all that.
@@ -39,7 +40,7 @@ var rooms = map[string][]string{
 		".", "internal/changes", "internal/driver", "internal/driver/linux", "internal/driver/seatbelt", "internal/faults", "internal/guest", "internal/hostview",
 		"internal/image/rootfs", "internal/store/...", "internal/terminal", "internal/workspace",
 	},
-	"internal/doctor": {".", "internal/driver", "internal/driver/linux/...", "internal/driver/seatbelt", "internal/hostview"},
+	"internal/doctor": {".", "internal/mountinfo", "internal/driver", "internal/driver/linux/...", "internal/driver/seatbelt", "internal/hostview"},
 	"embedded": {
 		".", "internal/driver", "internal/driver/linux", "internal/driver/seatbelt", "internal/guest", "internal/hostview", "internal/image/rootfs",
 		"internal/run", "internal/store/...", "internal/workspace", "internal/changes",

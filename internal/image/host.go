@@ -17,6 +17,7 @@ import (
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/image/rootfs"
+	"github.com/bailey-sandbox/bailey/internal/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -173,7 +174,11 @@ func (s *Store) planMounts(p *hostPlan) error {
 	if err != nil {
 		return hostUnreadable(err)
 	}
-	for _, at := range mountPoints(raw) {
+	points, err := mountPoints(raw)
+	if err != nil {
+		return hostUnreadable(err)
+	}
+	for _, at := range points {
 		i := slices.IndexFunc(p.binds, func(b rootfs.Bind) bool { return at != b.Source && within(at, b.Source) })
 		if i < 0 || slices.ContainsFunc(p.binds, func(b rootfs.Bind) bool { return b.Source == at }) {
 			continue
@@ -193,47 +198,20 @@ func (s *Store) planMounts(p *hostPlan) error {
 	return nil
 }
 
-// mountPoints gives the fifth field of each line (proc_pid_mountinfo(5)), with
-// its octal escapes undone, parents first.
-func mountPoints(mountinfo []byte) []string {
+// mountPoints gives where something is mounted, parents first.
+func mountPoints(text []byte) ([]string, error) {
+	mounts, err := mountinfo.Parse(text)
+	if err != nil {
+		return nil, err
+	}
 	var out []string
-	for line := range bytes.Lines(mountinfo) {
-		f := strings.Fields(string(line))
-		if len(f) < 5 {
-			continue
-		}
-		var b strings.Builder
-		for i := 0; i < len(f[4]); i++ {
-			c := f[4][i]
-			if c == '\\' && i+3 < len(f[4]) {
-				if v := octal(f[4][i+1 : i+4]); v >= 0 {
-					b.WriteByte(byte(v))
-					i += 3
-					continue
-				}
-			}
-			b.WriteByte(c)
-		}
-		if p := b.String(); path.IsAbs(p) && path.Clean(p) == p {
-			out = append(out, p)
+	for _, m := range mounts {
+		if path.Clean(m.Point) == m.Point {
+			out = append(out, m.Point)
 		}
 	}
 	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-func octal(s string) int {
-	v := 0
-	for _, c := range []byte(s) {
-		if c < '0' || c > '7' {
-			return -1
-		}
-		v = v<<3 | int(c-'0')
-	}
-	if v > 255 {
-		return -1
-	}
-	return v
+	return slices.Compact(out), nil
 }
 
 // planEtc finds what of the named subset exists and everybody may read.

@@ -207,7 +207,7 @@ func TestMountsBelowUsrAreShownToo(t *testing.T) {
 	}
 	line := "36 35 98:0 / %s rw,noatime - ext3 /dev/root rw\n"
 	writeFile(t, h.mountinfo, []byte(fmt.Sprintf(line, "/")+fmt.Sprintf(line, h.root+`/usr/local/my\040tools`)+fmt.Sprintf(line, h.root+"/usr/secret")+
-		fmt.Sprintf(line, h.root+"/usr/bin/bash")+fmt.Sprintf(line, h.root+"/etc")+"short\n"))
+		fmt.Sprintf(line, h.root+"/usr/bin/bash")+fmt.Sprintf(line, h.root+"/etc")))
 	_, r := templateOf(t, h)
 	if !slices.Contains(r.Binds, rootfs.Bind{Source: h.root + "/usr/local/my tools", Target: "/usr/local/my tools"}) || len(r.Binds) != 4 {
 		t.Errorf("binds %+v", r.Binds)
@@ -224,6 +224,12 @@ func TestHostsThatGiveNoTemplate(t *testing.T) {
 	wantCode(t, err, bailey.CodeNotAvailable)
 
 	h := fakeHost(t)
+	writeFile(t, h.mountinfo, []byte("36 35 98:0 / / rw,noatime - ext3 /dev/root rw\nshort\n"))
+	s.host = h // a mount that is overlooked would be missing from the view
+	_, err = s.Prepare(context.Background(), "")
+	wantCode(t, err, bailey.CodeNotAvailable)
+
+	h = fakeHost(t)
 	inside := openStore(t, filepath.Join(h.root, "usr/share/store"))
 	inside.host = h
 	_, err = inside.Prepare(context.Background(), "")

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	bailey "github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/mountinfo"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
 )
 
@@ -87,7 +88,7 @@ func New(dir string, opts Options) (*Plan, error) {
 		}
 		paths, reasons = append(paths, git), append(reasons, why)
 	}
-	mounts, err := readMountinfo()
+	mounts, err := mountinfo.Self()
 	if err != nil {
 		return nil, bailey.Errorf(bailey.CodeWorkspaceRefused, what, "", "the mounts cannot be listed: %w", err)
 	}
@@ -110,7 +111,7 @@ func New(dir string, opts Options) (*Plan, error) {
 
 // noOverlay says why an overlay over path with layers in data cannot be; ""
 // when it can.
-func noOverlay(path, data string, mounts []Mount, opts Options) string {
+func noOverlay(path, data string, mounts []mountinfo.Mount, opts Options) string {
 	if opts.ForceCopy {
 		return "a copy was asked for"
 	}

@@ -209,47 +209,6 @@ func TestPlanGit(t *testing.T) {
 	}
 }
 
-func TestParseMountinfo(t *testing.T) {
-	in := `22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-30 22 0:26 / /a\040b\011c\012d\134e\043f rw master:2 propagate_from:3 - tmpfs none\040x rw,size=1k
-31 22 0:27 / /no rw - fuse.x - rw
-`
-	got, err := ParseMountinfo(strings.NewReader(in))
-	if err != nil || len(got) != 3 {
-		t.Fatal(got, err)
-	}
-	if got[1].Point != "/a b\tc\nd\\e#f" || got[1].FSType != "tmpfs" || got[1].Source != "none x" || got[2].Source != "-" {
-		t.Fatalf("%+v", got)
-	}
-	for _, bad := range []string{"x\n", "22 1 254:0 / / rw,relatime shared:1\n", "22 1 254:0 / rel rw - ext4 /dev/vda rw\n", "1 2 3 4 / 6 7 8 9 10 11 -\n"} {
-		if _, err := ParseMountinfo(strings.NewReader(bad)); err == nil {
-			t.Errorf("accepted %q", bad)
-		}
-	}
-	if l, err := readMountinfo(); err != nil || len(l) == 0 {
-		t.Fatal(l, err)
-	}
-}
-
-func FuzzParseMountinfo(f *testing.F) {
-	f.Add("22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n")
-	f.Add(`30 22 0:26 / /a\040b\0 rw - tmpfs \134 rw` + "\n")
-	f.Fuzz(func(t *testing.T, s string) {
-		list, err := ParseMountinfo(strings.NewReader(s))
-		if err != nil {
-			return
-		}
-		if len(list) > strings.Count(s, "\n")+1 {
-			t.Fatal("more mounts than lines")
-		}
-		for _, m := range list {
-			if !strings.HasPrefix(m.Point, "/") {
-				t.Fatalf("%q", m.Point)
-			}
-		}
-	})
-}
-
 func FuzzParseGitFile(f *testing.F) {
 	f.Add([]byte("gitdir: ../.git/worktrees/x\n"))
 	f.Add([]byte("gitdir: \x00"))

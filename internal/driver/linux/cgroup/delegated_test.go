@@ -107,7 +107,11 @@ func spare(t *testing.T) (top string, c Controller) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range cgroupMounts(string(text)) {
+	mounts, err := cgroupMounts(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mounts {
 		have, _ := read(m.point, "cgroup.controllers")
 		if m.v2 && isTop(m.point) && have != "" {
 			all := strings.Fields(have)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/mountinfo"
 )
 
 // Mode says which trees carry a host's groups.
@@ -88,13 +89,13 @@ func Detect(root string) *Host {
 		mkdir: func(p string) error { return unix.Mkdir(p, 0o755) },
 	}
 	membership, err1 := os.ReadFile(h.root + "/proc/self/cgroup")
-	mountinfo, err2 := os.ReadFile(h.root + "/proc/self/mountinfo")
-	if err1 != nil || err2 != nil {
+	text, err2 := os.ReadFile(h.root + "/proc/self/mountinfo")
+	mounts, err3 := cgroupMounts(text)
+	if err1 != nil || err2 != nil || err3 != nil {
 		h.refuseAll("/proc cannot be read", "mount /proc")
 		return h
 	}
 	own := ownGroups(string(membership))
-	mounts := cgroupMounts(string(mountinfo))
 	if len(mounts) == 0 {
 		h.refuseAll("no cgroup file system is mounted", "mount cgroup2 on /sys/fs/cgroup; in a container, start it with cgroups visible and writable")
 		return h
@@ -238,36 +239,23 @@ func ownGroups(text string) map[string]string {
 	return out
 }
 
-// cgroupMounts reads mountinfo (proc_pid_mountinfo(5)). Of two mounts of one
-// tree the first wins.
-func cgroupMounts(text string) []mount {
+// cgroupMounts gives the cgroup trees in the text of mountinfo. Of two mounts of
+// one tree the first wins.
+func cgroupMounts(text []byte) ([]mount, error) {
+	all, err := mountinfo.Parse(text)
+	if err != nil {
+		return nil, err
+	}
 	var out []mount
-	for line := range strings.Lines(text) {
-		before, after, ok := strings.Cut(line, " - ")
-		f, g := strings.Fields(before), strings.Fields(after)
-		if !ok || len(f) < 6 || len(g) < 3 {
-			continue
-		}
-		m := mount{root: unescape(f[3]), point: unescape(f[4])}
-		switch g[0] {
+	for _, m := range all {
+		switch m.FSType {
 		case "cgroup2":
-			m.v2 = true
+			out = append(out, mount{v2: true, root: m.Root, point: m.Point})
 		case "cgroup":
-			m.controllers = strings.Split(g[2], ",")
-		default:
-			continue
+			out = append(out, mount{root: m.Root, point: m.Point, controllers: strings.Split(m.Options, ",")})
 		}
-		out = append(out, m)
 	}
-	return out
-}
-
-// unescape undoes the octal escapes of mountinfo.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+	return out, nil
 }
 
 func (h *Host) detectV1(c Controller, m *mount, own string) {

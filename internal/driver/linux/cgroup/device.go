@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/mountinfo"
 )
 
 // devices finds the whole disks under folders. Folders in memory have none and
@@ -93,15 +95,17 @@ func (h *Host) mountSource(dir string) (string, error) {
 			id = strings.TrimSpace(v)
 		}
 	}
-	mounts, err := os.ReadFile(h.root + "/proc/self/mountinfo")
+	text, err := os.ReadFile(h.root + "/proc/self/mountinfo")
 	if err != nil {
 		return "", err
 	}
-	for line := range strings.Lines(string(mounts)) {
-		before, after, ok := strings.Cut(line, " - ")
-		f, g := strings.Fields(before), strings.Fields(after)
-		if ok && len(f) > 0 && f[0] == id && len(g) > 1 {
-			return unescape(g[1]), nil
+	mounts, err := mountinfo.Parse(text)
+	if err != nil {
+		return "", err
+	}
+	for _, m := range mounts {
+		if strconv.Itoa(m.ID) == id {
+			return m.Source, nil
 		}
 	}
 	return "", fmt.Errorf("mount %s is not in mountinfo", id)

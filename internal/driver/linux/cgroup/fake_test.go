@@ -470,8 +470,8 @@ func TestDetectNothing(t *testing.T) {
 }
 
 func TestMountsAndMembership(t *testing.T) {
-	m := cgroupMounts("32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n33 31 0:38 /a\\040b /c\\134d rw shared:1 - cgroup2 x rw\nodd\n1 2 3 - \n9 9 9:9 / /x rw - tmpfs t rw\n")
-	if len(m) != 2 || m[0].v2 || m[0].controllers[1] != "cpu" || m[0].controllers[2] != "cpuacct" || !m[1].v2 || m[1].root != "/a b" || m[1].point != `/c\d` {
+	m, err := cgroupMounts([]byte("32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n33 31 0:38 /a\\040b /c\\134d rw shared:1 - cgroup2 x rw\n9 9 9:9 / /x rw - tmpfs t rw\n"))
+	if err != nil || len(m) != 2 || m[0].v2 || m[0].controllers[1] != "cpu" || m[0].controllers[2] != "cpuacct" || !m[1].v2 || m[1].root != "/a b" || m[1].point != `/c\d` {
 		t.Errorf("%+v", m)
 	}
 	own := ownGroups("9:name=systemd:/s\n1:cpu,cpuacct:/a:b\n0::/u\nodd\n")
