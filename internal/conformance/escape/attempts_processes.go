@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,16 +33,29 @@ func onVictim(args func(f *field, pid, addr, length, fd string) []string) func(f
 // killTakes bounds how long a process that was sent SIGKILL is given to end.
 const killTakes = 20 * time.Second
 
-// victimGone: the victim has ended. Only an attack that went through is waited for.
+// victimGone: the victim has ended, or is about to: a process that was not
+// killed goes on waiting as it did, with no signal pending.
 func victimGone(f *field, m *message) bool {
 	if m == nil || m.text != "done" {
 		return false
 	}
 	fds := []unix.PollFd{{Fd: int32(f.slots["pidfd"].(int)), Events: unix.POLLIN}}
 	for until := time.Now().Add(killTakes); time.Now().Before(until); {
-		n, err := unix.Poll(fds, int(killTakes.Milliseconds()))
-		if err != unix.EINTR {
-			return err == nil && n == 1
+		if n, err := unix.Poll(fds, 10); err == nil && n == 1 {
+			return true
+		}
+		pid := f.slots["victim"].(int)
+		if strings.HasPrefix(status(pid, "State"), "S") && !pending(pid, unix.SIGKILL) {
+			return false
+		}
+	}
+	return false
+}
+
+func pending(pid int, sig unix.Signal) bool {
+	for _, name := range []string{"SigPnd", "ShdPnd"} {
+		if set, err := strconv.ParseUint(status(pid, name), 16, 64); err == nil && set&(1<<(sig-1)) != 0 {
+			return true
 		}
 	}
 	return false
