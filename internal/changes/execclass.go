@@ -23,14 +23,21 @@ var rules = []rule{
 		trees: []string{".git/hooks", ".githooks", ".husky", ".git-hooks", ".hooks"}, names: []string{".huskyrc", ".huskyrc.*", "lefthook.yml", ".lefthook.yml",
 			"lefthook.yaml", "lefthook.toml", "lefthook.json", "lefthook-local.yml"}},
 	{class: "git_config", why: "git obeys it, and it can name programs to run (core.hooksPath, filters, aliases, pagers)",
-		paths: []string{".git/config", ".git/config.worktree", ".git/commondir", ".git/gitdir"}, names: []string{".gitconfig", ".git"}},
+		paths: []string{".git/config", ".git/config.worktree", ".git/commondir", ".git/gitdir"}, names: []string{".gitconfig", ".git", ".lfsconfig"}},
+	{class: "git_sequence", why: "git runs the commands in it when a rebase goes on", trees: []string{".git/rebase-merge", ".git/rebase-apply"}},
+	{class: "version_control", why: "that system obeys it, and it can name programs and hooks to run",
+		paths: []string{".hg/hgrc", ".hg/hgrc-not-shared", ".hg/sharedpath", ".sl/config", ".jj/repo/config.toml", ".jj/repo", ".pijul/config", "_darcs/prefs/defaults"},
+		names: []string{".hgrc", ".hg", ".arcconfig", ".dvc"}, trees: []string{".dvc"}},
 	{class: "git_modules", why: "git submodule takes addresses, and can take commands, from it", names: []string{".gitmodules"}},
 	{class: "git_attributes", why: "it chooses the filters, diff and merge drivers that git runs on files",
 		names: []string{".gitattributes"}, paths: []string{".git/info/attributes"}},
 	{class: "pre_commit", why: "pre-commit runs what it names on each commit",
 		names: []string{".pre-commit-config.yaml", ".pre-commit-config.yml", ".pre-commit-hooks.yaml", ".overcommit.yml"}},
 	{class: "direnv", why: "a shell with direnv or mise runs it on entering the folder",
-		names: []string{".envrc", ".envrc.*", ".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml", ".tool-versions", ".rtx.toml"}, trees: []string{".mise", ".direnv"}},
+		names: []string{".envrc", ".envrc.*", ".mise.toml", "mise.toml", ".mise.*.toml", "mise.*.toml", ".tool-versions", ".rtx.toml", ".autoenv", ".autoenv.zsh", ".autoenv_leave.zsh", ".rvmrc", "devenv.yaml", "devbox.json"},
+		trees: []string{".mise", ".config/mise", ".direnv", ".shadowenv.d"}, paths: []string{".config/mise.toml", "mise/config.toml"}},
+	{class: "desktop", why: "a file manager that shows the folder obeys it, and it can name programs to run",
+		names: []string{"*.desktop", ".directory", "desktop.ini", "autorun.inf", "*.lnk", "*.library-ms"}},
 	{class: "environment", why: "tools load their environment from it, which can hold LD_PRELOAD, NODE_OPTIONS and the like",
 		names: []string{".env", ".env.*", ".flaskenv"}},
 	{class: "ci", why: "the build server runs it, with the project's secrets",
@@ -38,37 +45,48 @@ var rules = []rule{
 		names: []string{".gitlab-ci.yml", ".gitlab-ci.*.yml", "jenkinsfile", "jenkinsfile.*", ".travis.yml", "azure-pipelines.yml", "azure-pipelines.yaml",
 			"bitbucket-pipelines.yml", ".drone.yml", ".woodpecker.yml", ".woodpecker.yaml", "appveyor.yml", ".appveyor.yml", "cloudbuild.yaml", ".cirrus.yml", "buildspec.yml", "action.yml", "action.yaml"}},
 	{class: "editor", why: "an editor that opens the folder obeys it, and it can name programs to run",
-		trees: []string{".vscode", ".idea", ".zed", ".fleet", ".vs", ".devcontainer", ".sublime-project"},
-		names: []string{"*.code-workspace", "*.sublime-project", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".dir-locals.el", ".dir-locals-2.el", ".lvimrc", ".devcontainer.json", ".project.el"}},
+		trees: []string{".vscode", ".idea", ".run", ".zed", ".fleet", ".vs", ".devcontainer", ".sublime-project", ".helix", ".nova", ".theia", ".bsp", ".metals", ".bloop", ".settings", ".vim", ".nvim"},
+		names: []string{"*.code-workspace", "*.sublime-project", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".dir-locals.el", ".dir-locals-2.el", ".lvimrc", ".local.vim", ".devcontainer.json", ".project.el", ".projectile", ".project", "*.launch", "*.iml", "*.ipr",
+			".ycm_extra_conf.py", ".clangd", ".luarc.json", ".luarc.jsonc", ".neoconf.json", "hie.yaml", "pyrightconfig.json"}},
 	{class: "agent", why: "a coding agent obeys it: hooks, tool servers, permissions, standing instructions",
-		trees: []string{".claude", ".cursor", ".windsurf", ".codex", ".gemini", ".aider", ".continue", ".roo", ".cline", ".opencode", ".amazonq", ".kiro", ".agents", ".github/instructions", ".github/prompts"},
+		trees: []string{".claude", ".cursor", ".windsurf", ".codex", ".gemini", ".aider", ".continue", ".roo", ".cline", ".opencode", ".amazonq", ".kiro", ".agents", ".agent", ".goose", ".crush", ".qwen", ".junie", ".trae", ".augment", ".factory", ".warp", ".openhands", ".qodo", ".mcp",
+			".cursorrules", ".windsurfrules", ".clinerules", ".roorules", ".github/instructions", ".github/prompts", ".github/agents", ".github/skills", ".github/chatmodes", ".github/hooks"},
 		names: []string{".mcp.json", "mcp.json", "claude.md", "claude.local.md", "agents.md", "agents.override.md", "gemini.md", ".cursorrules", ".windsurfrules", ".clinerules",
-			".aider.conf.yml", ".aider*", "opencode.json", "opencode.jsonc", "copilot-instructions.md", "skill.md"}},
+			".aider.conf.yml", ".aider*", "opencode.json", "opencode.jsonc", "qwen.md", "warp.md", "crush.json", ".crush.json", ".goosehints", ".roomodes", ".roorules*", ".rules", ".augment-guidelines", "copilot-instructions.md", "skill.md"}},
 	{class: "bailey", why: "it sets flags for bailey run in this folder", names: []string{"bailey.yaml", "bailey.yml"}},
 	{class: "package_scripts", why: "the package manager runs scripts that it names",
 		names: []string{"package.json", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", "pnpmfile.js", "composer.json", "deno.json", "deno.jsonc", "bunfig.toml",
-			"binding.gyp", "pnpm-workspace.yaml"}, trees: []string{".yarn/releases", ".yarn/plugins"}},
+			"binding.gyp", "pnpm-workspace.yaml", ".pnp.cjs", ".pnp.js", ".pnp.loader.mjs", "nodemon.json", "lerna.json", "nx.json", "turbo.json", ".bundle"},
+		trees: []string{".yarn/releases", ".yarn/plugins", ".yarn/sdks", ".bundle"}},
 	{class: "installed_code", why: "it is code that programs load without being asked to run it",
 		trees: []string{"node_modules/.bin", ".venv", "venv", "virtualenv"}, names: []string{"*.pth", "sitecustomize.py", "usercustomize.py"}},
 	{class: "build", why: "a build runs it",
 		names: []string{"makefile", "gnumakefile", "*.mk", "makefile.*", "justfile", ".justfile", "taskfile.yml", "taskfile.yaml", "taskfile.dist.yml", "rakefile", "gemfile", "*.gemspec",
 			"cmakelists.txt", "*.cmake", "cmakepresets.json", "meson.build", "build.rs", "build.zig", "build.xml", "pom.xml", "build.gradle", "build.gradle.kts", "settings.gradle",
-			"settings.gradle.kts", "gradlew", "mvnw", "build.sbt", "configure", "configure.ac", "sconstruct", "wscript", "build", "build.bazel", "workspace.bazel", "module.bazel", "*.bzl",
+			"settings.gradle.kts", "*.gradle", "*.gradle.kts", "gradle.properties", "gradlew", "gradlew.bat", "mvnw", "mvnw.cmd", "*.sbt", ".sbtopts", ".jvmopts", "build.sc", "build.mill", "project.clj", "deps.edn", "bb.edn",
+			"cargo.toml", "cmakeuserpresets.json", "autogen.sh", "build.ninja", "sconscript", "conanfile.py", "premake5.lua", "xmake.lua", "*.m4", "*.just", "*.rake", "guardfile", "capfile",
+			"*.csproj", "*.vbproj", "*.fsproj", "*.vcxproj", "*.proj", "*.props", "*.targets", "*.sln", "*.slnx", "directory.build.rsp", "nuget.config",
+			"rebar.config", "rebar.config.script", ".formatter.exs", ".iex.exs", ".erlang", ".ghci", ".ocamlinit", "dune", "dune-project", "*.cabal", "setup.hs", "stack.yaml", "cabal.project", "*.nimble", "nim.cfg", "*.nims",
+			"latexmkrc", ".latexmkrc", ".luacheckrc", ".busted", "ansible.cfg", "*.tf", "terragrunt.hcl", ".buckconfig", "pants.toml", ".bazeliskrc", "docker-bake.hcl", "compose.*.yml", "compose.*.yaml",
+			"skaffold.yaml", "procfile.*", "supervisord.conf", ".user.ini", "artisan", "makefile.pl", "build.pl", ".proverc", "devenv.nix", "configure", "configure.ac", "sconstruct", "wscript", "build", "build.bazel", "workspace.bazel", "module.bazel", "*.bzl",
 			".bazelrc", "tiltfile", "earthfile", "dockerfile", "dockerfile.*", "*.dockerfile", "containerfile", "docker-compose*.yml", "docker-compose*.yaml", "compose.yml", "compose.yaml", "vagrantfile",
 			"procfile", "flake.nix", "shell.nix", "default.nix", "mix.exs", "dub.json", "package.swift", "podfile", "fastfile", "magefile.go"},
-		paths: []string{".cargo/config", ".cargo/config.toml", "gradle/wrapper/gradle-wrapper.properties", "gradle/wrapper/gradle-wrapper.jar", ".mvn/jvm.config", ".mvn/extensions.xml", ".mvn/maven.config", ".config/dotnet-tools.json"},
-		trees: []string{"magefiles", "buildsrc"}},
+		paths: []string{"tools/bazel", ".cargo/config", ".cargo/config.toml", "gradle/wrapper/gradle-wrapper.properties", "gradle/wrapper/gradle-wrapper.jar", ".config/dotnet-tools.json"},
+		trees: []string{"magefiles", "buildsrc", "build-logic", ".mvn", "gradle/wrapper", ".terraform"}},
 	{class: "python", why: "Python's tools run it on install, test or start",
-		names: []string{"setup.py", "setup.cfg", "conftest.py", "pyproject.toml", "tox.ini", "noxfile.py", "pytest.ini", "tasks.py", "fabfile.py", "dodo.py", "manage.py", ".pdbrc", ".pythonrc", ".pythonrc.py"}},
+		names: []string{"setup.py", "setup.cfg", "conftest.py", "pyproject.toml", "tox.ini", "noxfile.py", "pytest.ini", "tasks.py", "fabfile.py", "dodo.py", "manage.py", ".pdbrc", ".pythonrc", ".pythonrc.py",
+			"pipfile", "poetry.toml", "uv.toml", ".pylintrc", "pylintrc", "pylintrc.toml", ".pylintrc.toml", "mypy.ini", ".mypy.ini", ".flake8", ".coveragerc", "ipython_config.py", "jupyter_*config.py"}},
+	{class: "ruby_php_config", why: "Ruby's and PHP's tools run it, or what it names, when they start",
+		names: []string{".rspec", ".rubocop.yml", ".solargraph.yml", ".simplecov", "config.ru", ".php-cs-fixer.php", ".php-cs-fixer.dist.php", "rector.php", "phpstan.neon", "phpstan.neon.dist", "phpunit.xml", "phpunit.xml.dist", "psalm.xml"}},
 	{class: "javascript_config", why: "JavaScript tools run it as code when they start",
-		names: []string{"*.config.js", "*.config.cjs", "*.config.mjs", "*.config.ts", "*.config.mts", "*.config.cts", ".eslintrc.js", ".eslintrc.cjs", ".babelrc.js", ".prettierrc.js", ".prettierrc.cjs",
-			".mocharc.js", ".mocharc.cjs", "gulpfile.*", "gruntfile.*", ".lintstagedrc*"}},
+		names: []string{"*.config.js", "*.config.cjs", "*.config.mjs", "*.config.ts", "*.config.mts", "*.config.cts", ".eslintrc", ".eslintrc.*", ".babelrc", ".babelrc.*", ".prettierrc", ".prettierrc.*",
+			".mocharc.*", ".stylelintrc", ".stylelintrc.*", ".commitlintrc", ".commitlintrc.*", ".releaserc", ".releaserc.*", ".swcrc", ".nycrc", ".nycrc.*", ".remarkrc", ".remarkrc.*", ".postcssrc", ".postcssrc.*", "gulpfile.*", "gruntfile.*", ".lintstagedrc*"}},
 	{class: "toolchain", why: "it chooses the program or toolchain that is run in its place",
 		names: []string{"rust-toolchain", "rust-toolchain.toml", ".nvmrc", ".node-version", ".ruby-version", ".python-version", ".java-version", "go.work", "global.json"}},
 	{class: "shell", why: "a shell runs it when it starts or ends",
 		names: []string{".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc",
-			".login", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".tmux.conf", ".screenrc", ".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".wgetrc", ".curlrc", ".ripgreprc", ".rprofile"},
-		trees: []string{".config/fish", ".config/autostart", ".config/systemd", ".ssh", ".config/git", ".local/bin"}},
+			".login", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".tmux.conf", ".screenrc", ".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".wgetrc", ".curlrc", ".ripgreprc", ".rprofile", ".renviron", ".rdata", ".octaverc", ".radare2rc", "*-gdb.py", "*-gdb.gdb", ".emacs", ".mailcap", ".pam_environment"},
+		trees: []string{".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/nvim", ".ssh", ".config/git", ".local/bin", ".local/share/applications", ".emacs.d"}},
 }
 
 // ExecutesOnHost says whether a file at path, relative to a workspace, would
@@ -98,7 +116,7 @@ func match(p string) *rule {
 						inner = "/.git/" + end
 					}
 				}
-				if parts[i] == "hooks" && i+1 < len(parts) {
+				if (parts[i] == "hooks" || parts[i] == "rebase-merge" || parts[i] == "rebase-apply") && i+1 < len(parts) {
 					inner = "/.git/" + tail
 				}
 			}
@@ -133,4 +151,24 @@ func match(p string) *rule {
 		}
 	}
 	return nil
+}
+
+// bareWhy is the reason for files of class git_config and git_hook in a folder
+// that is no .git.
+const bareWhy = "git takes its folder for a repository, and obeys it there"
+
+// inRepository gives the folder that a file belongs to if that folder is a git
+// repository, whatever its name: git looks for HEAD, objects and refs in every
+// folder it is called in. Files of .git itself have rules of their own.
+func inRepository(p string) (dir, class string) {
+	dir, base := path.Split(p)
+	dir = path.Clean(dir)
+	switch strings.ToLower(base) {
+	case "config", "config.worktree", "commondir":
+		return dir, "git_config"
+	}
+	if strings.EqualFold(path.Base(dir), "hooks") {
+		return path.Dir(dir), "git_hook"
+	}
+	return "", ""
 }

@@ -115,6 +115,12 @@ func (s *ExecSnapshot) FindNewExecClass(ctx context.Context, named func(root int
 		seen := map[string]bool{}
 		add := func(p string, op Op) {
 			class, _ := ExecutesOnHost(classPath(i, p))
+			if class == "" { // where git looks by its config, or since it is in a repository
+				class = "git_hook"
+				if _, c := inRepository(p); c != "" {
+					class = c
+				}
+			}
 			list = append(list, Found{i, p, op, class})
 		}
 		var dark []string // folders that cannot be looked into
@@ -405,6 +411,9 @@ func (w *classWalk) folder(fd int, rel string, depth int) error {
 			continue
 		}
 		_, ok := ExecutesOnHost(classPath(w.index, p))
+		if dir, class := inRepository(p); !ok && class != "" {
+			ok = w.repository(fd, rel, dir)
+		}
 		for _, hooks := range []string{w.hooks, w.before} {
 			ok = ok || hooks != "" && strings.HasPrefix(p, hooks+"/")
 		}
@@ -415,6 +424,17 @@ func (w *classWalk) folder(fd int, rel string, depth int) error {
 		}
 	}
 	return nil
+}
+
+// repository says whether dir, which is the folder fd at rel or the one that
+// holds it, has the file HEAD.
+func (w *classWalk) repository(fd int, rel, dir string) bool {
+	head := "HEAD"
+	if dir != path.Clean(rel) {
+		head = "../HEAD"
+	}
+	var st unix.Stat_t
+	return unix.Fstatat(fd, head, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
 // below looks into one folder. Where the command has closed it, it is opened

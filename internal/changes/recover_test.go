@@ -128,3 +128,20 @@ func TestHooksPathOfBefore(t *testing.T) {
 	}
 	same(t, got, []string{".git/config", "elsewhere/pre-push", "tools/checks/pre-commit"})
 }
+
+// Git takes any folder for a repository that looks like one, and obeys what
+// lies in it when it is called there.
+func TestRepositoriesByAnotherName(t *testing.T) {
+	ws, _, snap := writable(t, nil, "fixture.git/HEAD", "fixture.git/config", "plain/config", "plain/hooks/x")
+	defer snap.Close()
+	for _, n := range []string{"fixture.git/config", "plain/config", "plain/hooks/x", "lib/HEAD", "lib/config", "lib/hooks/post-checkout", "lib/refs/x"} {
+		put(t, filepath.Join(ws, n), "evil\n")
+	}
+	found, err := snap.FindNewExecClass(ctx, nil)
+	must(t, err)
+	var got []string
+	for _, f := range found {
+		got = append(got, f.Path+" "+f.Class)
+	}
+	same(t, got, []string{"fixture.git/config git_config", "lib/config git_config", "lib/hooks/post-checkout git_hook"})
+}

@@ -85,12 +85,49 @@ func scanRoot(ctx context.Context, run *folder.Run, set *Set, i int, root folder
 		if err != nil {
 			return err
 		}
-		return s.copied(layer, filepath.Join(dir, root.Layer))
+		if err := s.copied(layer, filepath.Join(dir, root.Layer)); err != nil {
+			return err
+		}
+		s.markRepositories()
+		return nil
 	}
 	if err := s.rootItself(layer, host); err != nil {
 		return err
 	}
-	return s.overlayDir(layer, host, "", s.opaque(layer, "."), 0)
+	if err := s.overlayDir(layer, host, "", s.opaque(layer, "."), 0); err != nil {
+		return err
+	}
+	s.markRepositories()
+	return nil
+}
+
+// markRepositories marks what git obeys in folders that are repositories
+// without being called .git: what the run made, or what was there.
+func (s *scanner) markRepositories() {
+	heads := map[string]bool{}
+	for i := range s.set.Changes {
+		if c := &s.set.Changes[i]; c.Root == s.index && path.Base(c.Path) == "HEAD" && c.Op != Deleted {
+			heads[path.Dir(c.Path)] = true
+		}
+	}
+	for i := range s.set.Changes {
+		c := &s.set.Changes[i]
+		if c.Root != s.index || c.Op == Deleted || c.Is == Dir || match(c.Path) != nil || s.index > 0 {
+			continue
+		}
+		dir, class := inRepository(c.Path)
+		if class == "" || strings.Contains("/"+c.Path, "/.git/") {
+			continue
+		}
+		if !heads[dir] {
+			fd, err := openBeneath(s.top, path.Join(dir, "HEAD"), unix.O_PATH|unix.O_NOFOLLOW, false)
+			if err != nil {
+				continue
+			}
+			unix.Close(fd)
+		}
+		c.Marks = append(c.Marks, Mark{class, bareWhy})
+	}
 }
 
 // openRoot opens a root on the host, if it is still the folder that the run

@@ -204,13 +204,17 @@ func TestExecutesOnHost(t *testing.T) {
 		".claude/settings.json": "agent", ".mcp.json": "agent", "CLAUDE.md": "agent", "AGENTS.md": "agent", "package.json": "package_scripts", "web/package.json": "package_scripts",
 		"Makefile": "build", "x.mk": "build", "justfile": "build", "build.rs": "build", "CMakeLists.txt": "build", "setup.py": "python", "tests/conftest.py": "python",
 		".bashrc": "shell", ".config/fish/config.fish": "shell", ".pre-commit-config.yaml": "pre_commit", ".husky/pre-push": "git_hook", "bailey.yaml": "bailey",
+		".git/rebase-merge/git-rebase-todo": "git_sequence", ".git/worktrees/x/rebase-merge/git-rebase-todo": "git_sequence", ".hg/hgrc": "version_control", ".jj/repo/config.toml": "version_control",
+		"Cargo.toml": "build", "a/Directory.Build.props": "build", "app.csproj": "build", "a/b.gradle.kts": "build", ".latexmkrc": "build", "ansible.cfg": "build", "tools/bazel": "build", ".mvn/x": "build",
+		".clinerules/a.md": "agent", ".github/hooks/x.json": "agent", ".pylintrc": "python", ".rubocop.yml": "ruby_php_config", ".eslintrc.json": "javascript_config", "x.desktop": "desktop", ".directory": "desktop",
+		".bsp/sbt.json": "editor", ".helix/languages.toml": "editor", ".luarc.json": "editor", ".pnp.cjs": "package_scripts", ".Renviron": "shell", ".config/mise/config.toml": "direnv", "mise.local.toml": "direnv",
 		".GIT/Hooks/pre-commit": "git_hook", "vite.config.ts": "javascript_config", ".git": "git_config", "sub/.git": "git_config", "node_modules/.bin/x": "installed_code",
 	} {
 		if got, ok := ExecutesOnHost(path); !ok || got != class {
 			t.Errorf("%s: %q, want %q", path, got, class)
 		}
 	}
-	for _, path := range []string{"main.go", "README.md", "hooks/x", ".git/HEAD", ".git/refs/heads/Makefile", ".git/objects/ab/cd", "config", ".github/CODEOWNERS", "src/env", "a.env", ".git/index"} {
+	for _, path := range []string{"main.go", "README.md", "hooks/x", ".git/HEAD", ".git/refs/heads/Makefile", ".git/objects/ab/cd", "config", ".github/CODEOWNERS", "src/env", "a.env", ".git/index", "mise/main.c", "config/app.json", "rules"} {
 		if class, ok := ExecutesOnHost(path); ok {
 			t.Errorf("%s: %s", path, class)
 		}
