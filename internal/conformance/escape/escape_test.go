@@ -175,6 +175,7 @@ func TestStage(t *testing.T) {
 		unix.CloseOnExec(fd)
 	}
 	s := &Suite{Dir: inside.Dir, Attack: inside.Attack, State: filepath.Join(inside.Dir, fmt.Sprintf("state-%d", inside.User)), Peers: inside.Peers}
+	t.Run("through-run", func(t *testing.T) { throughRun(t, s) })
 	var mu sync.Mutex
 	counted := map[Mode]int{}
 	for _, m := range Modes() {
@@ -211,7 +212,7 @@ func TestStage(t *testing.T) {
 			for _, a := range Others() {
 				t.Run(a.Name, func(t *testing.T) {
 					t.Parallel()
-					r := run(t, s, &a, m, nil)
+					r := once(t, s, &a, m, nil)
 					if r.Landed || !r.Started && !a.refused {
 						t.Errorf("landed %v, started %v", r.Landed, r.Started)
 						report(t, r)
@@ -239,7 +240,7 @@ func try(t *testing.T, s *Suite, a *Attempt, m Mode) bool {
 	if landlock.ABI() == 0 {
 		walls = slices.DeleteFunc(walls, func(w Wall) bool { return w == linux.NoLandlock })
 	}
-	r := run(t, s, a, m, nil)
+	r := once(t, s, a, m, nil)
 	if r.Landed {
 		t.Errorf("ESCAPED with every wall up; evidence: %s", a.Seen)
 	}
@@ -253,12 +254,12 @@ func try(t *testing.T, s *Suite, a *Attempt, m Mode) bool {
 	if len(walls) > 1 {
 		for _, w := range walls {
 			rest := slices.DeleteFunc(slices.Clone(walls), func(o Wall) bool { return o == w })
-			if r := run(t, s, a, m, a.Without(rest)); r.Landed {
+			if r := once(t, s, a, m, a.Without(rest)); r.Landed {
 				t.Errorf("%s does not stop it alone: the attempt succeeds without %v", w, rest)
 			}
 		}
 	}
-	r = run(t, s, a, m, a.Without(walls))
+	r = once(t, s, a, m, a.Without(walls))
 	if slices.ContainsFunc(r.Words, func(w string) bool { return strings.HasPrefix(w, absent) }) {
 		t.Log("not counted: this kernel has no such call")
 		return false
@@ -279,7 +280,7 @@ func report(t *testing.T, r Result) {
 	}
 }
 
-func run(t *testing.T, s *Suite, a *Attempt, m Mode, omit []Wall) Result {
+func once(t *testing.T, s *Suite, a *Attempt, m Mode, omit []Wall) Result {
 	t.Helper()
 	r, err := s.Run(a, m, omit)
 	if err != nil {
