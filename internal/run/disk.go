@@ -20,6 +20,10 @@ func (b *builder) openDisk() error {
 	if b.req.Limits.Disk == 0 {
 		return nil
 	}
+	if b.req.Home != "" {
+		return bailey.Errorf(bailey.CodeLimitUnavailable, "set the disk limit", "leave out --home, or --disk: without it the default limit counts the home too",
+			"a home that is kept lies outside of the disk that has the limit")
+	}
 	if err := b.run.MakeDisk(b.req.Limits.Disk); err != nil {
 		return err
 	}
@@ -46,6 +50,10 @@ func (b *builder) watchDisk(in driver.Instance) (stop func()) {
 	quit := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		before := int64(0)
+		if b.home != "" {
+			before = usage(b.home) // what was kept counts for the run that wrote it
+		}
 		tick := time.NewTicker(diskInterval)
 		defer tick.Stop()
 		for {
@@ -59,7 +67,11 @@ func (b *builder) watchDisk(in driver.Instance) (stop func()) {
 				free = max(free, now) // somebody else has made room: count from there
 				continue
 			}
-			if used := usage(dir); used >= limit {
+			used := usage(dir)
+			if b.home != "" {
+				used += usage(b.home) - before
+			}
+			if used >= limit {
 				in.Kill(bailey.EndDiskFull)
 				return
 			}

@@ -42,7 +42,8 @@ type builder struct {
 	base      place
 	owner     owner
 	root      driver.Root
-	made      int // layers made so far
+	made      int    // layers made so far
+	home      string // the kept home's folder on the host, "" for one that is thrown away
 }
 
 type owner struct{ uid, gid int }
@@ -212,6 +213,11 @@ func (b *builder) homeFolder() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The last command in it may have closed it to itself.
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return "", storage(err)
+	}
+	b.home = dir
 	return dir, b.own(dir)
 }
 

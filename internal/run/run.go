@@ -257,7 +257,7 @@ func (b *builder) clean(roots []folder.Root) error {
 func (b *builder) layersEmpty() bool {
 	roots := b.run.Record.Roots
 	for _, r := range roots {
-		if r.Mode != folder.ModeOverlay || !emptyLayer(workspace.Upper(b.base.here, r)) {
+		if r.Mode != folder.ModeOverlay || !emptyLayer(workspace.Upper(b.base.here, r), r.Path) {
 			return false
 		}
 	}
@@ -265,8 +265,9 @@ func (b *builder) layersEmpty() bool {
 }
 
 // emptyLayer says that an overlay's upper folder is empty and hides nothing of
-// what lies below it.
-func emptyLayer(path string) bool {
+// what lies below it, and that the folder itself is as on the host: its mode and
+// attributes can be changed, too.
+func emptyLayer(path, host string) bool {
 	upper, err := os.Open(path)
 	if err != nil {
 		return false
@@ -275,7 +276,25 @@ func emptyLayer(path string) bool {
 	if _, err = upper.Readdirnames(1); err != io.EOF {
 		return false
 	}
-	attributes := make([]byte, 4096)
-	n, err := unix.Flistxattr(int(upper.Fd()), attributes)
-	return errors.Is(err, unix.ENOTSUP) || err == nil && !bytes.Contains(attributes[:n], []byte("overlay.opaque"))
+	is, err := upper.Stat()
+	if err != nil {
+		return false
+	}
+	if was, err := os.Stat(host); err != nil || was.Mode() != is.Mode() {
+		return false
+	}
+	list := make([]byte, 4096)
+	n, err := unix.Flistxattr(int(upper.Fd()), list)
+	if err != nil {
+		return errors.Is(err, unix.ENOTSUP)
+	}
+	for name := range bytes.SplitSeq(list[:n], []byte{0}) {
+		// Overlay's own marks but one say nothing. Any other attribute may be
+		// the host's as well: whoever looks for changes compares them.
+		_, mark, ok := bytes.Cut(name, []byte(".overlay."))
+		if len(name) > 0 && (!ok || bytes.Equal(mark, []byte("opaque"))) {
+			return false
+		}
+	}
+	return true
 }
