@@ -67,6 +67,15 @@ func stat(pid int) (state byte, parent int, ok bool) {
 	return f[0][0], parent, err == nil
 }
 
+// Parent gives a process's parent, or 0.
+func Parent(pid int) int {
+	_, parent, _ := stat(pid)
+	return parent
+}
+
+// Await returns when the process has ended, after Patience at the latest.
+func Await(pid int) { await(pid, Patience) }
+
 // Gone waits until no process is left that this one has started, at most as long
 // as given, and tells how long it took. Every command that the test has started
 // must have been waited for.
