@@ -95,7 +95,7 @@ func TestEscapes(t *testing.T) {
 	}
 	for _, tool := range []string{"ip", "nsenter"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("needs %s to make a network beside the suite's", tool)
+			t.Skipf("needs tool %s: it makes a network beside the suite's", tool)
 		}
 	}
 	dir, err := os.MkdirTemp("/var/tmp", "bailey-escape-")
@@ -169,7 +169,7 @@ const enough = 60
 // TestStage makes the attempts of one user. It is started by TestEscapes.
 func TestStage(t *testing.T) {
 	if inside == nil {
-		t.Skip("started by TestEscapes")
+		t.Skip("part of TestEscapes")
 	}
 	for _, fd := range inside.Peers {
 		unix.CloseOnExec(fd)
