@@ -107,13 +107,13 @@ func (b *builder) layer(like string) (string, error) {
 // workspaces places the folders that are seen copy-on-write.
 func (b *builder) workspaces() []driver.Place {
 	var places []driver.Place
-	for _, r := range b.plan.Roots {
+	for i, r := range b.plan.Roots {
 		p := driver.Place{Target: r.Path, IsDir: true, HostIDs: true}
 		switch {
 		case b.req.Writable:
 			p.Kind, p.Source = driver.Bind, r.Path
 			places = append(places, p)
-			places = append(places, b.guarded(r.Path)...)
+			places = append(places, b.guarded(i, r.Path)...)
 			continue
 		case r.Mode == folder.ModeCopy:
 			p.Kind, p.Source = driver.Scratch, workspace.Tree(b.base.there, r)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/changes"
@@ -17,14 +18,18 @@ import (
 // the host is looked at when the command has ended, see guard.
 var guardedNames = []string{".git/hooks", ".git/config", ".git/info/attributes"}
 
-// guarded covers guardedNames of a folder that is written straight through.
+// guarded covers guardedNames of a folder that is written straight through, by
+// its index among the roots: all but the first are git folders themselves.
 // Nothing is made on the host for it: what is not there cannot be covered.
-func (b *builder) guarded(root string) []driver.Place {
+func (b *builder) guarded(index int, root string) []driver.Place {
 	var places []driver.Place
 	for _, name := range guardedNames {
+		if index > 0 {
+			name = strings.TrimPrefix(name, ".git/")
+		}
 		p := filepath.Join(root, name)
 		fi, err := os.Lstat(p)
-		if err != nil || b.named(0, name) || !fi.IsDir() && !fi.Mode().IsRegular() {
+		if err != nil || b.named(index, name) || !fi.IsDir() && !fi.Mode().IsRegular() {
 			continue
 		}
 		places = append(places, driver.Place{Kind: driver.Bind, Source: p, Target: p, IsDir: fi.IsDir(), ReadOnly: true, HostIDs: true})
