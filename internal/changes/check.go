@@ -116,10 +116,11 @@ func (a *applier) asLayer(parent int, name string, c *Change, cur *unix.Stat_t) 
 		if err != nil {
 			return false, err
 		}
-		x, _, err := openFile(layer, c.Path, true)
+		x, _, done, err := openLayerFile(layer, c.Path)
 		if err != nil {
 			return false, err
 		}
+		defer done()
 		defer x.Close()
 		y, _, err := openFile(parent, name, true)
 		if err != nil {
@@ -145,11 +146,7 @@ func (a *applier) merge(parent int, name string, c *Change, cur *unix.Stat_t) ([
 	if err != nil {
 		return nil, err
 	}
-	read := func(fd int, rel string) ([]byte, error) {
-		f, _, err := openFile(fd, rel, true)
-		if err != nil {
-			return nil, err
-		}
+	read := func(f *os.File) ([]byte, error) {
 		defer f.Close()
 		return io.ReadAll(io.LimitReader(f, maxBase+1))
 	}
@@ -157,11 +154,20 @@ func (a *applier) merge(parent int, name string, c *Change, cur *unix.Stat_t) ([
 	if err != nil {
 		return nil, err
 	}
-	ours, err := read(parent, name)
+	on, _, err := openFile(parent, name, true)
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := read(layer, c.Path)
+	ours, err := read(on)
+	if err != nil {
+		return nil, err
+	}
+	in, _, done, err := openLayerFile(layer, c.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	theirs, err := read(in)
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,11 @@ func (s *scanner) compare(up, host int, name, p string, is, was *unix.Stat_t) er
 	if was != nil {
 		c.Op, c.Was, c.Host = Modified, kindOf(was.Mode), workspace.IdentityOf(was)
 	}
+	restore, err := readable(up, name, is)
+	if err != nil {
+		return err
+	}
+	defer restore()
 	if err := s.describeNew(&c, up, name); err != nil {
 		return err
 	}
@@ -75,7 +80,6 @@ func (s *scanner) compare(up, host int, name, p string, is, was *unix.Stat_t) er
 		return nil
 	}
 	c.Mode = c.Is != Symlink && is.Mode&metaModes != was.Mode&metaModes
-	var err error
 	if c.Xattr, err = differentXattrs(procPath(up, name), procPath(host, name)); err != nil {
 		return err
 	}
@@ -218,13 +222,7 @@ func (w *copyScan) dir(fd int, rel string, depth int) error {
 			return err
 		}
 		if kindOf(st.Mode) == Dir {
-			sub, err := openBeneath(fd, name, dirFlags, true)
-			if err != nil {
-				return &os.PathError{Op: "open", Path: p, Err: err}
-			}
-			err = w.dir(sub, p, depth+1)
-			unix.Close(sub)
-			if err != nil {
+			if err := w.below(fd, name, p, st, depth); err != nil {
 				return err
 			}
 		}
@@ -232,8 +230,28 @@ func (w *copyScan) dir(fd int, rel string, depth int) error {
 	return nil
 }
 
+// below goes into one folder of the copy.
+func (w *copyScan) below(fd int, name, p string, st *unix.Stat_t, depth int) error {
+	restore, err := readable(fd, name, st)
+	if err != nil {
+		return err
+	}
+	defer restore()
+	sub, err := openBeneath(fd, name, dirFlags, true)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: p, Err: err}
+	}
+	defer unix.Close(sub)
+	return w.dir(sub, p, depth+1)
+}
+
 // meet compares one entry of the copy.
 func (w *copyScan) meet(fd int, name, p string, is *unix.Stat_t) error {
+	restore, err := readable(fd, name, is)
+	if err != nil {
+		return err
+	}
+	defer restore()
 	for w.more && workspace.ComparePaths(w.at.Path, p) < 0 {
 		if err := w.gone(); err != nil {
 			return err

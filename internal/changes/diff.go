@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -159,6 +160,8 @@ func (d *differ) oldSide(c *Change) (side, error) {
 		s.note = "the host's file has changed meanwhile; the old side is what it is now"
 		s.size, s.mode = st.Size, gitMode(st.Mode)
 		return s, d.content(&s, f, c.Binary)
+	case errors.Is(err, unix.EACCES):
+		s.note, s.sum = "the host's file is not this user's to read", "?"
 	default:
 		s.note, s.sum = "the host's file is gone; what it was is not known", "?"
 	}
@@ -171,10 +174,11 @@ func (d *differ) newSide(c *Change) (side, error) {
 		s.text, s.size = c.Target, int64(len(c.Target))
 		return s, nil
 	}
-	f, _, err := openFile(d.layer, c.Path, true)
+	f, _, done, err := openLayerFile(d.layer, c.Path)
 	if err != nil {
 		return s, err
 	}
+	defer done()
 	defer f.Close()
 	return s, d.content(&s, f, c.Binary)
 }

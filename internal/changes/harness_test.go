@@ -27,6 +27,9 @@ var acts = map[string]func(dir string) error{}
 
 const envAct, envOptions, envTarget = "CHANGES_TEST_ACT", "CHANGES_TEST_OPTIONS", "CHANGES_TEST_TARGET"
 
+// envForeign names a workspace of this user's with a file of root's in it.
+const envForeign = "CHANGES_TEST_FOREIGN"
+
 func TestMain(m *testing.M) {
 	if name := os.Getenv(envAct); name != "" {
 		err := unix.Mount("overlay", os.Getenv(envTarget), "overlay", 0, os.Getenv(envOptions))
@@ -244,6 +247,11 @@ func TestAsUser(t *testing.T) {
 	own := filepath.Join(base, "own")
 	must(t, os.Mkdir(own, 0o755))
 	must(t, os.Chown(own, 65534, 65534))
+	foreign := filepath.Join(own, "foreign", "ws")
+	must(t, os.MkdirAll(foreign, 0o755))
+	must(t, os.WriteFile(filepath.Join(foreign, "theirs"), []byte("root's\n"), 0o600))
+	must(t, os.Chown(filepath.Dir(foreign), 65534, 65534))
+	must(t, os.Chown(foreign, 65534, 65534))
 	// Short: the deaths at every step are this user's to test.
 	args := []string{"-test.skip", "Fuzz", "-test.short"}
 	if testing.Verbose() {
@@ -251,7 +259,7 @@ func TestAsUser(t *testing.T) {
 	}
 	cmd := exec.Command(exe, args...)
 	cmd.Dir = own
-	cmd.Env = []string{"TMPDIR=" + own, "HOME=/nonexistent", "PATH=" + os.Getenv("PATH")}
+	cmd.Env = []string{envForeign + "=" + foreign, "TMPDIR=" + own, "HOME=/nonexistent", "PATH=" + os.Getenv("PATH")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
 	if err != nil {

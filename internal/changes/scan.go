@@ -238,6 +238,11 @@ func (s *scanner) entry(up, host int, name, p string, is, was *unix.Stat_t, dept
 		return err
 	}
 	if isDir {
+		restore, err := readable(up, name, is)
+		if err != nil {
+			return err
+		}
+		defer restore()
 		a, err := openBeneath(up, name, dirFlags, true)
 		if err != nil {
 			return &os.PathError{Op: "open", Path: p, Err: err}
@@ -339,6 +344,12 @@ func (s *scanner) describeOld(c *Change, host int, name string) error {
 		c.OldTarget = target
 	case File:
 		f, st, err := openFile(host, name, false)
+		if errors.Is(err, unix.EACCES) {
+			// Somebody else's, in a folder of this user's: what it held is not for
+			// this user to know, and its identity tells whether it changes.
+			c.Binary = true
+			return nil
+		}
 		if err != nil {
 			return err
 		}

@@ -277,12 +277,13 @@ func (a *applier) makeFile(w *work, parent int, uid, gid uint32) error {
 	if err != nil {
 		return err
 	}
-	src, st, err := openFile(layer, c.Path, true)
+	src, st, done, err := openLayerFile(layer, c.Path)
 	if err != nil {
 		return err
 	}
+	defer done()
 	defer src.Close()
-	if id := workspace.IdentityOf(st); !id.Same(c.Layer) {
+	if !sameLayer(workspace.IdentityOf(st), c.Layer) {
 		return errors.New("the layer has been changed since it was read")
 	}
 	xattrs, err := workspace.Xattrs(procPath(layer, c.Path))
