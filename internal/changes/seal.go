@@ -54,7 +54,8 @@ func Seal(ctx context.Context, run *folder.Run) (*Set, error) {
 	if errors.Is(err, unix.EACCES) && os.Geteuid() != 0 && folder.Foreign.Reclaim != nil {
 		// The sandbox had several users, and the files of others are closed to
 		// this one. Whose they were is not a change that is applied anyway.
-		if err = folder.Foreign.Reclaim(filepath.Join(run.Dir(), "layers")); err == nil {
+		// Where that cannot be, the error names the file.
+		if folder.Foreign.Reclaim(filepath.Join(run.Dir(), "layers")) == nil {
 			k = &keeper{w: bufio.NewWriterSize(bases, 1<<16), buf: make([]byte, maxBase)}
 			if err = bases.Truncate(0); err == nil {
 				if _, err = bases.Seek(0, io.SeekStart); err == nil {
