@@ -18,6 +18,7 @@ import (
 
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/landlock"
+	"github.com/bailey-sandbox/bailey/internal/store/folder"
 )
 
 // stage is what a process of the suite in the outer namespaces is to do, as JSON
@@ -102,7 +103,11 @@ func TestEscapes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() {
+		if err := folder.RemoveTree(dir); err != nil {
+			t.Errorf("clean up: %v", err)
+		}
+	})
 	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)
 	}

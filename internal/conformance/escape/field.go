@@ -27,6 +27,7 @@ import (
 	"github.com/bailey-sandbox/bailey/internal/driver"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
 	"github.com/bailey-sandbox/bailey/internal/hostview"
+	"github.com/bailey-sandbox/bailey/internal/store/folder"
 )
 
 // Suite is what all attempts share.
@@ -56,6 +57,7 @@ type field struct {
 	log     strings.Builder
 	end     bailey.End
 	undo    []func()
+	left    error          // why something of the run could not be removed
 	slots   map[string]any // what arrange leaves for landed
 }
 
@@ -91,6 +93,9 @@ func (s *Suite) Run(a *Attempt, m Mode, omit []Wall) (r Result, err error) {
 		for _, u := range slices.Backward(f.undo) {
 			u()
 		}
+		if err == nil && f.left != nil {
+			err = fmt.Errorf("clean up: %w", f.left)
+		}
 	}()
 	if err := f.layOut(); err != nil {
 		return r, fmt.Errorf("lay out the field: %w", err)
@@ -119,7 +124,7 @@ func (f *field) layOut() error {
 	f.nonce = "canary-" + hex.EncodeToString(buf)
 	f.dir = filepath.Join(f.suite.Dir, fmt.Sprintf("run-%d-%d", os.Getuid(), serial.Add(1)))
 	f.ws, f.view, f.home = filepath.Join(f.dir, "ws"), filepath.Join(f.dir, "view"), filepath.Join(f.dir, "home")
-	f.later(func() { os.RemoveAll(f.dir) })
+	f.later(func() { f.left = folder.RemoveTree(f.dir) })
 	for _, d := range []string{f.dir, f.ws, f.view, f.home} {
 		if err := f.folder(d); err != nil {
 			return err
