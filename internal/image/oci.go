@@ -3,7 +3,6 @@ package image
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -238,5 +237,5 @@ func unselectable(code bailey.Code, all []candidate, format string, args ...any)
 	if len(list) > 0 {
 		fix = "put one of these behind the source: " + strings.Join(list, " ")
 	}
-	return bailey.Errorf(code, "read the image", fix, "%w", errors.New(fmt.Sprintf(format, args...)))
+	return bailey.Errorf(code, "read the image", fix, "%w", fmt.Errorf(format, args...))
 }

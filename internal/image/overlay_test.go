@@ -155,7 +155,6 @@ func flattened(t *testing.T, img v1.Image) []string {
 type history struct {
 	r    *rand.Rand
 	tree map[string]*tar.Header // by clean name
-	body map[string]string
 }
 
 func (h *history) next(t *testing.T) []byte {

@@ -38,7 +38,7 @@ func (d *Driver) Probe(ctx context.Context, level bailey.Isolation) driver.Capab
 	if err != nil {
 		return driver.Capabilities{Why: launcher + " does not work: " + err.Error(), Fix: "run Bailey outside of other sandboxes; macOS does not nest them"}
 	}
-	return capabilities()
+	return driver.Capabilities{Available: true, MultiUser: false, Overlay: false, Limits: []string{}}
 }
 
 // Create copies what is copy-on-write, and starts the command.

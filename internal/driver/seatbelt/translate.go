@@ -135,8 +135,3 @@ func move(p string, moved map[string]string) string {
 	}
 	return p
 }
-
-// capabilities says what this level can do where it works at all.
-func capabilities() driver.Capabilities {
-	return driver.Capabilities{Available: true, MultiUser: false, Overlay: false, Limits: []string{}}
-}

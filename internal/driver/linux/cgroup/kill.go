@@ -195,16 +195,12 @@ func (g *Group) v2orFreezer() (dir, name, value string) {
 // but kills none; with ctx over, the error has code busy. A group that has been
 // removed already is no error.
 func (g *Group) Remove(ctx context.Context) error {
-	for {
-		err := g.removeAll()
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, unix.EBUSY) {
-			return bailey.Errorf(bailey.CodeSetupFailed, "remove the control group", "", "%w", err)
-		}
+	const what = "remove the control group"
+	const fix = "end the processes in it first"
+	err := g.removeAll()
+	if errors.Is(err, unix.EBUSY) {
 		if err := g.WaitEmpty(ctx); err != nil {
-			return bailey.Errorf(bailey.CodeBusy, "remove the control group", "end the processes in it first", "%s still has processes (%w)", g.name, err)
+			return bailey.Errorf(bailey.CodeBusy, what, fix, "%s still has processes (%w)", g.name, err)
 		}
 		// Version 2 says that it is empty; version 1 folders of the same
 		// processes may follow a little later, and say nothing.
@@ -215,14 +211,14 @@ func (g *Group) Remove(ctx context.Context) error {
 			}
 			return true, err
 		})
-		if err == nil {
-			return nil
+		if err != nil && ctx.Err() != nil {
+			return bailey.Errorf(bailey.CodeBusy, what, fix, "%s is still in use (%w)", g.name, err)
 		}
-		if ctx.Err() != nil {
-			return bailey.Errorf(bailey.CodeBusy, "remove the control group", "end the processes in it first", "%s is still in use (%w)", g.name, err)
-		}
-		return bailey.Errorf(bailey.CodeSetupFailed, "remove the control group", "", "%w", err)
 	}
+	if err != nil {
+		return bailey.Errorf(bailey.CodeSetupFailed, what, "", "%w", err)
+	}
+	return nil
 }
 
 // removeAll removes the folders, the version 2 one last, since that one can be
