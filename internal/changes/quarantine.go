@@ -3,6 +3,7 @@ package changes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -179,6 +180,7 @@ func several(what string, paths []string) error {
 func (s *ExecSnapshot) Quarantine(ctx context.Context, found []Found) error {
 	const what = "take back what would execute on the host"
 	run := s.run
+	s.free()
 	layers := map[int]int{} // by root: index into the record's roots
 	var left []string
 	for _, f := range found {
@@ -278,22 +280,24 @@ func (s *ExecSnapshot) takeBack(ctx context.Context, f Found, root folder.Root) 
 		defer unix.Close(to)
 		return unix.Mknodat(to, name, unix.S_IFCHR, 0) // a whiteout
 	}
-	to, err := s.layerDir(host, f.Path, root)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(to)
-	// Off the host first, under no name that any tool looks at; a file that
-	// is swapped at this moment is moved all the same.
-	temp := tempName(s.run.ID(), 0) + "-exec"
+	// Off the host first, under no name that any tool looks at, whatever becomes
+	// of the rest; a file that is swapped at this moment is moved all the same.
+	temp := tempName(s.run.ID(), s.n) + "-exec"
+	s.n++
 	if err := moveFree(parent, name, temp); err != nil {
 		return err
 	}
 	if was {
 		if err := copyAcross(ctx, s.copies, old.copy, parent, name); err != nil {
-			return err
+			unix.Unlinkat(parent, name, 0) // no half of it
+			return fmt.Errorf("it is now called %s, and what was there could not be put back: %w", temp, err)
 		}
 	}
+	to, err := s.layerDir(host, f.Path, root)
+	if err != nil {
+		return fmt.Errorf("it is now called %s: %w", temp, err)
+	}
+	defer unix.Close(to)
 	err = unix.Renameat(parent, temp, to, name)
 	if errors.Is(err, unix.EXDEV) {
 		if err = copyAcross(ctx, parent, temp, to, name); err == nil {

@@ -64,6 +64,9 @@ func (s *ExecSnapshot) Beat(named []string) (stop func(), err error) {
 	if err != nil {
 		return nil, scanError(err)
 	}
+	if err := s.reserve(); err != nil {
+		return nil, scanError(err)
+	}
 	quit := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -83,6 +86,38 @@ func (s *ExecSnapshot) Beat(named []string) (stop func(), err error) {
 		wg.Wait()
 	}, nil
 }
+
+// execReserve is a file that keeps room for Quarantine: a command can fill the
+// disk, and must not win by it.
+const execReserve = "reserve"
+
+// reserveSlack, in bytes, is for the folders of layers and the run's record.
+const reserveSlack = 1 << 20
+
+func (s *ExecSnapshot) reserve() error {
+	room := int64(reserveSlack)
+	for _, files := range s.files {
+		for _, f := range files {
+			room += f.id.Size + 4096
+		}
+	}
+	f, err := os.OpenFile(filepath.Join(s.run.Dir(), execCopies, execReserve), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, room); !errors.Is(err, unix.ENOTSUP) {
+		return err
+	}
+	return nil // this file system keeps no room for anybody
+}
+
+// free gives the room back that reserve has kept.
+func (s *ExecSnapshot) free() { os.Remove(filepath.Join(s.run.Dir(), execCopies, execReserve)) }
+
+// Leave lets go of the snapshot and leaves its copies, so that Recover tries
+// again what Quarantine could not do.
+func (s *ExecSnapshot) Leave() error { return unix.Close(s.copies) }
 
 // NeedsRecover says, at the cost of one system call, whether a run's folder
 // has a snapshot in it. Whether its owner is dead, its lock tells.
@@ -116,7 +151,7 @@ func Recover(ctx context.Context, run *folder.Run) ([]Found, error) {
 	if err != nil {
 		return nil, scanError(err)
 	}
-	s := &ExecSnapshot{run: run, roots: saved.Roots, hooks: saved.Hooks}
+	s := &ExecSnapshot{run: run, roots: saved.Roots, hooks: saved.Hooks, n: len(saved.Files)}
 	for range s.roots {
 		s.files = append(s.files, map[string]execFile{})
 	}
@@ -142,8 +177,8 @@ func Recover(ctx context.Context, run *folder.Run) ([]Found, error) {
 		err = errors.Join(err, s.Quarantine(ctx, found))
 	}
 	if err != nil {
-		unix.Close(s.copies)
-		return found, err // the copies stay, for another attempt
+		s.Leave()
+		return found, err
 	}
 	return found, s.Close()
 }

@@ -145,3 +145,38 @@ func TestRepositoriesByAnotherName(t *testing.T) {
 	}
 	same(t, got, []string{"fixture.git/config git_config", "lib/config git_config", "lib/hooks/post-checkout git_hook"})
 }
+
+// What the layer cannot take is off the host all the same, and holds up
+// nothing else.
+func TestQuarantineWithoutRoom(t *testing.T) {
+	ws, run, snap := writable(t, nil, "Makefile", "a/Makefile")
+	stop, err := snap.Beat(nil)
+	must(t, err)
+	stop()
+	for _, n := range []string{"Makefile", "a/Makefile", "a/.envrc"} {
+		put(t, filepath.Join(ws, n), "evil\n")
+	}
+	// A file where the layer's folder would be: only what is not in a can go there.
+	dir, err := run.LayerDir()
+	must(t, err)
+	put(t, filepath.Join(dir, "layers/exec-0/upper/a"), "in the way")
+	found, err := snap.FindNewExecClass(ctx, nil)
+	must(t, err)
+	if err := snap.Quarantine(ctx, found); err == nil {
+		t.Error("nothing tells of it")
+	}
+	must(t, snap.Leave())
+	now := shape(t, ws)
+	for _, n := range []string{"Makefile", "a/Makefile"} {
+		data, err := os.ReadFile(filepath.Join(ws, n))
+		if err != nil || string(data) != "base\n" {
+			t.Errorf("%s: %q, %v", n, data, err)
+		}
+	}
+	if _, there := now["a/.envrc"]; there {
+		t.Error(".envrc is still there")
+	}
+	if !NeedsRecover(run) {
+		t.Error("the copies are gone")
+	}
+}

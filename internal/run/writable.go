@@ -10,6 +10,7 @@ import (
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/changes"
 	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/store/folder"
 )
 
 // guardedNames are what a host's git runs or obeys the next time anybody, or an
@@ -64,8 +65,9 @@ func (b *builder) guard(ctx context.Context) (after func(context.Context) error,
 		return nil, err
 	}
 	return func(ctx context.Context) error {
-		defer s.Close()
 		stop()
+		// The command may have filled the disk, and this needs room.
+		folder.RemoveTree(filepath.Join(b.base.here, scratchDir))
 		// The command has ended; whoever gave up waiting for it still gets this.
 		ctx = context.WithoutCancel(ctx)
 		found, err := s.FindNewExecClass(ctx, b.named)
@@ -73,8 +75,9 @@ func (b *builder) guard(ctx context.Context) (after func(context.Context) error,
 			err = errors.Join(err, s.Quarantine(ctx, found))
 		}
 		if err != nil {
+			s.Leave() // the next start of Bailey tries again
 			return bailey.Errorf(bailey.CodeStorage, "take back all that would execute on the host", "look at what is named here before any tool does", "%w", err)
 		}
-		return nil
+		return s.Close()
 	}, nil
 }
