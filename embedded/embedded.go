@@ -80,10 +80,11 @@ func findInit() (string, error) {
 		"it is neither beside this program nor on PATH")
 }
 
-// Close gives back what the Client keeps ready. Sandboxes that are open are not touched.
+// Close gives back what the Client keeps ready, and returns when the files of
+// sandboxes that were closed have gone. Sandboxes that are open are not touched.
 func (c *Client) Close() error {
 	c.driver.Close()
-	return nil
+	return c.host.Wait()
 }
 
 // Create makes a sandbox that stays until Close. An error has the code of what

@@ -157,7 +157,11 @@ func (b *bench) tearDown() error {
 	if b.dir == "" {
 		return nil
 	}
-	return folder.RemoveTree(b.dir)
+	var err error
+	if b.host != nil {
+		err = b.host.Wait()
+	}
+	return errors.Join(err, folder.RemoveTree(b.dir))
 }
 
 func (b *bench) findPeers() error {

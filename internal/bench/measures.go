@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -35,11 +36,8 @@ func (b *bench) bwrapOnce(ctx context.Context, want string, command ...string) (
 	if v.first > 0 {
 		v.first += made
 	}
-	if err := os.RemoveAll(fresh); err != nil {
-		return v, err
-	}
 	v.total = time.Since(begin)
-	return v, err
+	return v, errors.Join(err, os.RemoveAll(fresh)) // see once
 }
 
 // withBwrap adds bwrap to the subjects, or says why not.
@@ -61,7 +59,7 @@ func (b *bench) process(ctx context.Context) (Measure, error) {
 		}},
 	}
 	subjects, missing := b.withBwrap(subjects, nil, "hi\n", echo...)
-	m, err := b.measure(ctx, "process level from the library: echo, until its first byte and until the sandbox has gone", b.opt.Rounds, subjects, missing)
+	m, err := b.measure(ctx, "process level from the library: echo, until its first byte and until the sandbox has gone (not until its files have)", b.opt.Rounds, subjects, missing)
 	m.target("bailey", "bwrap", 0.5)
 	return m, err
 }
@@ -117,7 +115,7 @@ func (b *bench) container(ctx context.Context) (Measure, error) {
 		}
 		subjects = append(subjects, s)
 	}
-	m, err := b.measure(ctx, "container level from the library: echo, until its first byte and until the container has gone", b.opt.Rounds, subjects, missing)
+	m, err := b.measure(ctx, "container level from the library: echo, until its first byte and until the container has gone (not until its files have)", b.opt.Rounds, subjects, missing)
 	m.target("bailey", "crun", 0.2)
 	return m, err
 }
@@ -180,12 +178,10 @@ func (b *bench) crunSubject(root *rootfs.Root) (*subject, error) {
 			if v.first > 0 {
 				v.first += made
 			}
-			for _, l := range views {
-				if err := os.RemoveAll(l.layer); err != nil {
-					return v, err
-				}
-			}
 			v.total = time.Since(begin)
+			for _, l := range views {
+				err = errors.Join(err, os.RemoveAll(l.layer)) // see once
+			}
 			return v, err
 		}}, nil
 }

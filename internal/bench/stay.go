@@ -28,7 +28,7 @@ func (b *bench) open(ctx context.Context, dir string) (*run.Sandbox, func() erro
 	}
 	return s, func() error {
 		_, err := s.Close(context.WithoutCancel(ctx))
-		return errors.Join(err, s.Run.Remove(), s.Run.Close())
+		return errors.Join(err, b.host.Drop(s.Run))
 	}, nil
 }
 

@@ -123,7 +123,11 @@ func runCommand(inv *invocation) (int, error) {
 		return 0, err
 	}
 	defer out.Run.Close()
-	return f.report(inv, out)
+	code, err := f.report(inv, out)
+	if werr := h.Wait(); err == nil && werr != nil {
+		return bailey.ExitBailey, werr
+	}
+	return code, err
 }
 
 // parseUser reads --user: UID[:GID]. Nothing gives -1, the level's own choice.

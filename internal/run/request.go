@@ -50,6 +50,8 @@ type Host struct {
 	Running func()
 	// Trace, when given, is called before each step.
 	Trace func(step string)
+
+	later later
 }
 
 func (h *Host) trace(step string) {

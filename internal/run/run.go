@@ -241,11 +241,19 @@ func (b *builder) finish(end bailey.End) error {
 
 // clean removes what is of no use once the sandbox has gone.
 func (b *builder) clean(roots []folder.Root) error {
-	err := folder.RemoveTree(filepath.Join(b.base.here, scratchDir))
+	paths := []string{filepath.Join(b.base.here, scratchDir)}
 	for _, r := range roots {
 		if r.Mode == folder.ModeOverlay {
 			// The kernel leaves marks in it by which the next mount would refuse it.
-			err = errors.Join(err, folder.RemoveTree(workspace.Work(b.base.here, r)))
+			paths = append(paths, workspace.Work(b.base.here, r))
+		}
+	}
+	var err error
+	for _, p := range paths {
+		if gone, moved := b.run.Shed(p); moved {
+			b.host.removeLater(gone)
+		} else {
+			err = errors.Join(err, folder.RemoveTree(gone))
 		}
 	}
 	return err

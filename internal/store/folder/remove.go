@@ -16,16 +16,38 @@ import (
 // caller holds the lock; it is given up. The run is out of every list from
 // the first moment, and a removal that death interrupts is ended by Sweep.
 func (r *Run) Remove() error {
-	if r.lock == nil {
-		return bailey.Errorf(bailey.CodeInternal, "remove the run", "", "the run's lock is not held")
+	gone, err := r.Leave()
+	if err != nil {
+		return err
 	}
-	gone := filepath.Join(filepath.Dir(r.dir), gonePrefix+r.ID())
+	return RemoveTree(gone)
+}
+
+// Leave is Remove but for the work: the run is out of every list, and the
+// caller removes the folder that Leave gives, by RemoveTree, when it likes.
+func (r *Run) Leave() (gone string, err error) {
+	if r.lock == nil {
+		return "", bailey.Errorf(bailey.CodeInternal, "remove the run", "", "the run's lock is not held")
+	}
+	gone = filepath.Join(filepath.Dir(r.dir), gonePrefix+r.ID())
 	if err := os.Rename(r.dir, gone); err != nil {
-		return bailey.Errorf(bailey.CodeStorage, "remove the run", "", "%w", err)
+		return "", bailey.Errorf(bailey.CodeStorage, "remove the run", "", "%w", err)
 	}
 	r.dir = gone
 	r.Close()
-	return RemoveTree(gone)
+	return gone, nil
+}
+
+// Shed takes path, which lies below the run's folder and is of no more use, out
+// of it. The caller removes the folder that Shed gives, by RemoveTree, when it
+// likes; if death comes first, Sweep does. It gives path itself where it cannot be
+// moved, as from a disk of the run's own, and then the caller must not wait.
+func (r *Run) Shed(path string) (gone string, moved bool) {
+	gone = filepath.Join(filepath.Dir(r.dir), gonePrefix+newID())
+	if os.Rename(path, gone) != nil {
+		return path, false
+	}
+	return gone, true
 }
 
 // maxDepth is how many folders RemoveTree has open at once. A sandbox can
