@@ -50,8 +50,7 @@ type Usage struct {
 	PidsPeak   int64         `json:"pids_peak,omitempty"`
 }
 
-// Exit codes with a meaning of their own, as docs/exit-codes of the command
-// line fixes them.
+// Exit codes with a meaning of their own; docs/cli.md has them all.
 const (
 	ExitTimeout = 124 // the command was ended by --timeout
 	ExitBailey  = 125 // Bailey could not do it
@@ -93,6 +92,12 @@ func (e End) String() string {
 		return fmt.Sprintf("ended by its limit of %d processes", e.Limit)
 	case EndOutput:
 		return fmt.Sprintf("ended by its output limit of %d bytes", e.Limit)
+	case EndHostLost:
+		return "lost with the process that held it"
+	case EndUser:
+		return "ended by its owner"
+	case EndNotStarted:
+		return "not started"
 	default:
 		return "ended: " + string(e.Reason)
 	}
