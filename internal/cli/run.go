@@ -81,8 +81,8 @@ func (f *runFlags) refuse(cmd []string) error {
 		return usage("deal with the changes", "leave one of them out", "with --writable changes are on the host at once")
 	case len(f.allow) > 0:
 		return bailey.Errorf(bailey.CodeNotAvailable, "allow "+f.allow[0], "run it without --allow; the sandbox has no network", "network access by name comes with the gate")
-	case f.Limits.Pids < 0 || f.Limits.CPUs < 0:
-		return usage("set limits", "leave it out for the default", "a limit below zero means nothing")
+	case f.Limits.Pids < 0 || !(f.Limits.CPUs >= 0): // NaN is neither
+		return usage("set limits", "leave it out for the default", "a limit that is below zero, or no number, means nothing")
 	}
 	return nil
 }
