@@ -16,4 +16,6 @@
 // and the first failure is reported by the step's name.
 //
 // The package may be used by the linux driver only. It needs amd64 or arm64.
+// Package internal/guest/vfork is its smaller sister for use inside a sandbox,
+// where clone3 is filtered and the memory of every instruction counts.
 package spawn
