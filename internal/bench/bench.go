@@ -38,7 +38,7 @@ type Options struct {
 	Progress func(measure string, done, of int)
 }
 
-// limits hold for every sandbox of every subject that can have limits.
+// limits hold for every sandbox of every subject, where this user can set them.
 var limits = bailey.Limits{Memory: 1 << 30, Pids: 512}
 
 // bench is one benchmark under way.
@@ -49,7 +49,7 @@ type bench struct {
 	work   string // their workspace
 	host   *run.Host
 	driver *linux.Driver
-	groups *cgroup.Host // for programs that set no limits themselves; nil where there is none
+	groups *cgroup.Host // nil where this user can set no limits
 	bwrap  string
 	crun   string
 	srt    string
@@ -192,10 +192,13 @@ func (b *bench) versions(into map[string]string) {
 
 // request is what `bailey run` would ask for.
 func (b *bench) request(level bailey.Isolation, command ...string) run.Request {
-	return run.Request{
-		Command: command, Dir: b.work, UID: -1, GID: -1, Level: level, LevelReason: "a benchmark", Limits: limits,
-		Streams: terminal.Streams{},
+	req := run.Request{
+		Command: command, Dir: b.work, UID: -1, GID: -1, Level: level, LevelReason: "a benchmark", Streams: terminal.Streams{},
 	}
+	if b.groups != nil {
+		req.Limits = limits
+	}
+	return req
 }
 
 // measure lets the subjects take turns and notes who was missing.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,7 +55,7 @@ func (b *bench) withBwrap(subjects []*subject, missing []Missing, want string, c
 func (b *bench) process(ctx context.Context) (Measure, error) {
 	req := b.request(bailey.IsolationProcess, echo...)
 	subjects := []*subject{
-		{name: "bailey", ours: true, features: ourFeatures(bailey.IsolationProcess, "record in the data folder"), once: func(ctx context.Context) (sample, error) {
+		{name: "bailey", ours: true, features: b.ourFeatures(bailey.IsolationProcess, "record in the data folder"), once: func(ctx context.Context) (sample, error) {
 			return b.once(ctx, req, "hi\n")
 		}},
 	}
@@ -67,11 +68,14 @@ func (b *bench) process(ctx context.Context) (Measure, error) {
 // whole: `bailey run -- true` as a person starts it.
 func (b *bench) whole(ctx context.Context) (Measure, error) {
 	ours := program{
-		argv: []string{b.opt.Bailey, "run", "--memory", "1G", "--pids", "512", "--", "true"},
+		argv: []string{b.opt.Bailey, "run", "--", "true"},
 		env:  slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, folder.EnvHome+"=") }), dir: b.work,
 	}
+	if b.groups != nil {
+		ours.argv = []string{b.opt.Bailey, "run", "--memory", strconv.FormatInt(limits.Memory, 10), "--pids", strconv.FormatInt(limits.Pids, 10), "--", "true"}
+	}
 	ours.env = append(ours.env, folder.EnvHome+"="+b.home)
-	subjects := []*subject{{name: "bailey run", ours: true, features: ourFeatures(bailey.IsolationProcess, "record and change set"),
+	subjects := []*subject{{name: "bailey run", ours: true, features: b.ourFeatures(bailey.IsolationProcess, "record and change set"),
 		once: func(ctx context.Context) (sample, error) { return ours.run(ctx, "") }}}
 	subjects, missing := b.withBwrap(subjects, nil, "", "true")
 	if b.srt == "" {
@@ -100,7 +104,7 @@ func (b *bench) container(ctx context.Context) (Measure, error) {
 	}
 	req := b.request(bailey.IsolationContainer, echo...)
 	req.Rootfs = root
-	subjects := []*subject{{name: "bailey", ours: true, features: ourFeatures(bailey.IsolationContainer, "record in the data folder"),
+	subjects := []*subject{{name: "bailey", ours: true, features: b.ourFeatures(bailey.IsolationContainer, "record in the data folder"),
 		once: func(ctx context.Context) (sample, error) { return b.once(ctx, req, "hi\n") }}}
 	var missing []Missing
 	switch {

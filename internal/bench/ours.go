@@ -62,9 +62,12 @@ func (b *bench) once(ctx context.Context, req run.Request, want string) (v sampl
 	return v, nil
 }
 
-func ourFeatures(level bailey.Isolation, more ...string) []string {
+func (b *bench) ourFeatures(level bailey.Isolation, more ...string) []string {
 	f := []string{"user, mount, pid, net, ipc, uts and cgroup namespaces", "system call filter", "memory and pids limit", "no capabilities, no_new_privs",
 		"Landlock where the kernel has it", "workspace copy-on-write on the same disk"}
+	if b.groups == nil {
+		f[2] = "no memory limit, and pids by rlimit: this user can set none"
+	}
 	if level == bailey.IsolationContainer {
 		f[3] = "11 capabilities, no_new_privs"
 		f = append(f, "root file system as overlay on the same disk", "ids of its own")

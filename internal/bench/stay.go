@@ -41,7 +41,7 @@ func (b *bench) exec(ctx context.Context) (m Measure, err error) {
 	defer func() { err = errors.Join(err, done()) }()
 	n := 0
 	subjects := []*subject{
-		{name: "bailey", ours: true, features: ourFeatures(bailey.IsolationProcess, "input and outputs are /dev/null"), once: func(ctx context.Context) (sample, error) {
+		{name: "bailey", ours: true, features: b.ourFeatures(bailey.IsolationProcess, "input and outputs are /dev/null"), once: func(ctx context.Context) (sample, error) {
 			n++
 			spec := guest.ExecSpec{ID: "bench-" + strconv.Itoa(n), Argv: []string{"/bin/true"}, Env: s.Env, Dir: s.Workdir, Files: &[3]*os.File{}}
 			begin := time.Now()
