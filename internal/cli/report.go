@@ -35,11 +35,17 @@ func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
 	var set *changes.Set
 	var err error
 	fate := fateNone
+	look := changes.Seal
+	if out.Failed != nil {
+		// Copies of what is still to be taken back are in the run's folder: it is
+		// neither sealed nor removed, whatever was asked for.
+		look = changes.Scan
+	}
 	if !out.Unchanged || inv.json {
-		if set, err = changes.Seal(ctx, out.Run); err != nil {
+		if set, err = look(ctx, out.Run); err != nil {
 			return bailey.ExitBailey, err
 		}
-		if !set.Summary().Empty() {
+		if out.Failed != nil || !set.Summary().Empty() {
 			fate = fateKept
 		}
 	}
@@ -49,7 +55,7 @@ func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
 	}
 	var applied *changes.Report
 	switch {
-	case fate == fateNone:
+	case fate == fateNone, out.Failed != nil:
 	case f.apply:
 		fate = fateApplied
 	case f.discard:
