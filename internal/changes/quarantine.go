@@ -129,12 +129,12 @@ func (s *ExecSnapshot) FindNewExecClass(ctx context.Context, named func(root int
 			dark = append(dark, p+"/")
 			closed = append(closed, Printable(filepath.Join(root.Path, p))+": "+Printable(err.Error()))
 		}}
-		err := w.all(func(_ int, _, p string, st *unix.Stat_t) error {
+		err := w.all(func(dir int, name, p string, st *unix.Stat_t) error {
 			seen[p] = true
 			old, was := s.files[i][p]
 			if !was {
 				add(p, Added)
-			} else if id := workspace.IdentityOf(st); !id.Same(old.id) {
+			} else if !workspace.IdentityOf(st).Same(old.id) && !s.restored(dir, name, st, old) {
 				add(p, Modified)
 			}
 			return nil
@@ -156,6 +156,29 @@ func (s *ExecSnapshot) FindNewExecClass(ctx context.Context, named func(root int
 		return workspace.ComparePaths(list[i].Path, list[j].Path) < 0
 	})
 	return list, several("look into all folders for what would execute on the host", closed)
+}
+
+// restored says whether a file is what takeBack puts in its place: another file
+// than before the run, and like it in all that can be seen. A Bailey that goes
+// on where another failed has nothing to do there.
+func (s *ExecSnapshot) restored(dir int, name string, st *unix.Stat_t, old execFile) bool {
+	id := workspace.IdentityOf(st)
+	id.Dev, id.Ino, id.Ctime = old.id.Dev, old.id.Ino, old.id.Ctime
+	if !id.Same(old.id) || kindOf(st.Mode) != File || st.Nlink != 1 {
+		return false
+	}
+	now, _, err := openFile(dir, name, false)
+	if err != nil {
+		return false
+	}
+	defer now.Close()
+	was, _, err := openFile(s.copies, old.copy, true)
+	if err != nil {
+		return false
+	}
+	defer was.Close()
+	same, err := sameContent(now, was, make([]byte, 64<<10))
+	return err == nil && same
 }
 
 // several makes one error of what went wrong at several paths; nil of none.
@@ -208,6 +231,9 @@ func (s *ExecSnapshot) newLayer(root int) (int, error) {
 	r.Mode, r.UserXattr = folder.ModeOverlay, os.Geteuid() != 0
 	r.Why = "files that execute on the host, taken back from a run that wrote straight through"
 	r.Layer = "layers/exec-" + strconv.Itoa(root)
+	if at := slices.IndexFunc(s.run.Record.Roots, func(have folder.Root) bool { return have.Layer == r.Layer }); at >= 0 {
+		return at, nil // made by one that failed half-way
+	}
 	dir, err := s.run.LayerDir()
 	if err != nil {
 		return 0, err

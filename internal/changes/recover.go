@@ -174,13 +174,13 @@ func Recover(ctx context.Context, run *folder.Run) ([]Found, error) {
 		}
 	}
 	if len(found) > 0 {
-		err = errors.Join(err, s.Quarantine(ctx, found))
+		if qerr := s.Quarantine(ctx, found); qerr != nil {
+			s.Leave()
+			return found, errors.Join(err, qerr)
+		}
 	}
-	if err != nil {
-		s.Leave()
-		return found, err
-	}
-	return found, s.Close()
+	// What cannot be looked into is a person's to look at, and told once.
+	return found, errors.Join(err, s.Close())
 }
 
 // changed gives the change time of what was found, in nanoseconds. Nothing

@@ -71,11 +71,15 @@ func (b *builder) guard(ctx context.Context) (after func(context.Context) error,
 		// The command has ended; whoever gave up waiting for it still gets this.
 		ctx = context.WithoutCancel(ctx)
 		found, err := s.FindNewExecClass(ctx, b.named)
+		leave := s.Close // what cannot be looked into is a person's to look at
 		if len(found) > 0 {
-			err = errors.Join(err, s.Quarantine(ctx, found))
+			if qerr := s.Quarantine(ctx, found); qerr != nil {
+				leave = s.Leave // the next start of Bailey tries again
+				err = errors.Join(err, qerr)
+			}
 		}
 		if err != nil {
-			s.Leave() // the next start of Bailey tries again
+			leave()
 			return bailey.Errorf(bailey.CodeStorage, "take back all that would execute on the host", "look at what is named here before any tool does", "%w", err)
 		}
 		return s.Close()
