@@ -6,7 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -55,6 +57,11 @@ func prepareRoot(f *folder.Folder, image, template string) (*rootfs.Root, error)
 	cmd := exec.Command(daemon, "image", "prepare", "--json", "--store", filepath.Join(cache, "images"), source)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
+	// It may take minutes; it must not outlive who asked. The signal is sent
+	// when the thread ends that started it, so that thread has to stay.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Run(); err != nil {
 		return nil, imageError(source, errs.Bytes(), err)
 	}
