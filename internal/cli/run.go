@@ -62,7 +62,7 @@ func (f *runFlags) register(inv *invocation) {
 }
 
 // refuse reports flags that cannot be, or not yet, be had.
-func (f *runFlags) refuse(cmd []string) error {
+func (f *runFlags) refuse(inv *invocation, cmd []string) error {
 	usage := func(what, fix, format string, args ...any) error {
 		return bailey.Errorf(bailey.CodeUsage, what, fix, format, args...)
 	}
@@ -81,8 +81,8 @@ func (f *runFlags) refuse(cmd []string) error {
 		return usage("deal with the changes", "leave one of them out", "with --writable changes are on the host at once")
 	case len(f.allow) > 0:
 		return bailey.Errorf(bailey.CodeNotAvailable, "allow "+f.allow[0], "run it without --allow; the sandbox has no network", "network access by name comes with the gate")
-	case f.Limits.Pids < 0 || !(f.Limits.CPUs >= 0): // NaN is neither
-		return usage("set limits", "leave it out for the default", "a limit that is below zero, or no number, means nothing")
+	case f.Limits.Pids <= 0 && inv.flags.Changed("pids"), !(f.Limits.CPUs > 0) && inv.flags.Changed("cpus"): // NaN is not above zero
+		return usage("set limits", "leave it out for the default", "a limit is a number above zero")
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func runCommand(inv *invocation) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := f.refuse(cmd); err != nil {
+	if err := f.refuse(inv, cmd); err != nil {
 		return 0, err
 	}
 	f.Command = cmd

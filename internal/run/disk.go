@@ -24,6 +24,10 @@ func (b *builder) openDisk() error {
 		return bailey.Errorf(bailey.CodeLimitUnavailable, "set the disk limit", "leave out --home, or --disk: without it the default limit counts the home too",
 			"a home that is kept lies outside of the disk that has the limit")
 	}
+	if b.req.Writable {
+		return bailey.Errorf(bailey.CodeLimitUnavailable, "set the disk limit", "leave out --writable, or --disk",
+			"a workspace that is written straight through lies outside of the disk that has the limit")
+	}
 	if err := b.run.MakeDisk(b.req.Limits.Disk); err != nil {
 		return err
 	}

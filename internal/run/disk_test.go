@@ -12,8 +12,8 @@ import (
 )
 
 // A disk limit that was asked for holds everywhere or is refused: a persistent
-// home lies elsewhere.
-func TestDiskLimitAndPersistentHome(t *testing.T) {
+// home lies elsewhere, and so does a workspace that is written straight through.
+func TestDiskLimitHoldsEverywhere(t *testing.T) {
 	f, err := folder.OpenAt(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -26,6 +26,10 @@ func TestDiskLimitAndPersistentHome(t *testing.T) {
 	b := &builder{run: r, req: Request{Home: "agent", Limits: bailey.Limits{Disk: 64 << 20}}}
 	if err := b.openDisk(); bailey.CodeOf(err) != bailey.CodeLimitUnavailable {
 		t.Errorf("got %v", err)
+	}
+	b.req.Home, b.req.Writable = "", true
+	if err := b.openDisk(); bailey.CodeOf(err) != bailey.CodeLimitUnavailable {
+		t.Errorf("written straight through: %v", err)
 	}
 	b.req.Limits.Disk = 0
 	if err := b.openDisk(); err != nil {
