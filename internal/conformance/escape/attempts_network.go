@@ -14,9 +14,8 @@ import (
 
 // ear is a service of the host that remembers what it hears.
 type ear struct {
-	mu   sync.Mutex
-	all  []byte
-	busy sync.WaitGroup
+	mu  sync.Mutex
+	all []byte
 }
 
 func (e *ear) take(b []byte) {

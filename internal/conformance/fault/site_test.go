@@ -100,7 +100,9 @@ func (s *site) dataFolder(what string) {
 	}
 	now, more := s.Runs(), 0
 	for _, n := range now {
-		if !slices.Contains(s.runs, n) {
+		// What was being removed goes on being removed at the next start, which
+		// settle looks at.
+		if !slices.Contains(s.runs, n) && !strings.HasPrefix(n, ".gone-") {
 			more++
 		}
 	}

@@ -186,6 +186,11 @@ func kinds(steps []string) []int {
 		if i == len(steps)-1 {
 			break // after it there is another program
 		}
+		if strings.HasPrefix(name, "look for a free descriptor") || strings.HasPrefix(name, "take descriptor") {
+			// The first makes the script go over the second, which is never
+			// taken, and would go over the gate instead.
+			continue
+		}
 		kind := number.ReplaceAllString(paths.ReplaceAllString(name, "PATH"), "N")
 		if _, ok := first[kind]; !ok {
 			first[kind] = i + 1
