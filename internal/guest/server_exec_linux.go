@@ -210,8 +210,9 @@ func openTerminal(w Window, u *User) (master, slave int, err error) {
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// candidates gives the programs to try for name, as execvp(3) does. An empty
-// folder in PATH is the current one.
+// candidates gives the programs to try for name, as execvp(3) does, but for
+// folders of PATH that are relative: what lies in the folder a command happens
+// to work in is not run by a bare name.
 func candidates(name string, env []string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}
@@ -225,11 +226,8 @@ func candidates(name string, env []string) []string {
 	}
 	var list []string
 	for dir := range strings.SplitSeq(path, ":") {
-		if dir == "" {
-			dir = "."
-		}
-		if list = append(list, dir+"/"+name); len(list) == 256 {
-			break
+		if strings.HasPrefix(dir, "/") {
+			list = append(list, dir+"/"+name)
 		}
 	}
 	return list

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -96,7 +97,7 @@ func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) (e
 	if limit == 0 {
 		limit = bailey.DefaultLimits.Output
 	}
-	signals := 0
+	var signals atomic.Int32
 	started := make(chan struct{})
 	relay, err = terminal.Start(person, inside, terminal.Options{
 		OutputLimit: limit,
@@ -104,7 +105,7 @@ func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) (e
 		OnSignal: func(s os.Signal) {
 			// The first one is the command's to deal with, the third ends it
 			// whether it deals or not.
-			if signals++; signals > 2 {
+			if signals.Add(1) > 2 {
 				in.Kill(bailey.EndUser)
 				if <-started; relay != nil {
 					relay.Abandon()

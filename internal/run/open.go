@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
@@ -23,6 +24,8 @@ type Sandbox struct {
 	Notes    []hostview.Note
 
 	b      *builder
+	begun  time.Time     // when it was made
+	held   chan struct{} // of a sandbox made ahead: closed by Take
 	closed sync.Once
 	end    bailey.End
 	err    error
@@ -35,7 +38,7 @@ func (h *Host) Open(ctx context.Context, req Request, agent string) (*Sandbox, e
 	if err != nil {
 		return nil, err
 	}
-	s := &Sandbox{Run: b.run, Workdir: b.req.Workdir, b: b}
+	s := &Sandbox{Run: b.run, Workdir: b.req.Workdir, b: b, begun: time.Now()}
 	if err := s.start(ctx, agent); err != nil {
 		b.abandon()
 		return nil, err
@@ -51,6 +54,14 @@ func (s *Sandbox) start(ctx context.Context, agent string) error {
 	s.Notes = notes
 	s.Env = spec.Env
 	spec.Entry.Agent = agent
+	if s.b.req.Ahead {
+		if err := s.b.untouched(spec); err != nil {
+			return err
+		}
+		s.held = make(chan struct{})
+		spec.Held = s.held
+		spec.Workdir = "/" // its own may lie in the workspace; each command enters it
+	}
 	if s.Instance, err = s.b.host.Driver.Create(ctx, spec); err != nil {
 		return err
 	}
@@ -66,7 +77,8 @@ func (s *Sandbox) start(ctx context.Context, agent string) error {
 }
 
 // Close ends the sandbox and keeps what it changed. Later calls give the same
-// result. The caller closes Run.
+// result. The caller closes Run. A sandbox made ahead that nobody has taken is
+// not for Close but for Discard.
 func (s *Sandbox) Close(ctx context.Context) (bailey.End, error) {
 	s.closed.Do(func() {
 		s.Client.Close()

@@ -32,6 +32,10 @@ type Request struct {
 	ForceCopy   bool
 	IUnderstand bool
 
+	// Ahead is for Open: the sandbox is made before anybody asks for it. It has
+	// no name in the data folder and must not be used until Take.
+	Ahead bool
+
 	// Streams are the person's. With Capture set, output goes there and the
 	// command reads nothing unless Stdin is set.
 	Streams terminal.Streams

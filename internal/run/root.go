@@ -43,6 +43,7 @@ type builder struct {
 	owner     owner
 	root      driver.Root
 	made      int    // layers made so far
+	inUse     []*os.File
 	home      string // the kept home's folder on the host, "" for one that is thrown away
 }
 

@@ -46,7 +46,9 @@ func (h *Host) begin(req Request) (*builder, error) {
 		return nil, err
 	}
 	h.trace("record")
-	b.run, err = h.record(b)
+	if b.run, err = h.record(b); err != nil {
+		b.leaveLayers()
+	}
 	return b, err
 }
 
@@ -54,10 +56,11 @@ func (h *Host) begin(req Request) (*builder, error) {
 func (b *builder) abandon() {
 	b.run.Remove()
 	b.run.Close()
+	b.leaveLayers()
 }
 
-// plan decides what the sandbox sees. It reads the host and changes nothing.
-func (h *Host) plan(req Request) (*builder, error) {
+// workspace plans how the folder of a request is seen, or refuses it.
+func (h *Host) workspace(req Request) (*workspace.Plan, error) {
 	dir := req.Dir
 	if dir == "" {
 		var err error
@@ -68,7 +71,12 @@ func (h *Host) plan(req Request) (*builder, error) {
 	if err := hostview.CheckWorkspace(hostview.Host{Home: h.Home, BaileyHome: h.Folder.Path()}, absolute(dir), req.IUnderstand); err != nil {
 		return nil, err
 	}
-	plan, err := workspace.New(dir, workspace.Options{DataFolder: h.Folder.Path(), IUnderstand: req.IUnderstand, ForceCopy: req.ForceCopy})
+	return workspace.New(dir, workspace.Options{DataFolder: h.Folder.Path(), IUnderstand: req.IUnderstand, ForceCopy: req.ForceCopy})
+}
+
+// plan decides what the sandbox sees. It reads the host and changes nothing.
+func (h *Host) plan(req Request) (*builder, error) {
+	plan, err := h.workspace(req)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +102,7 @@ func (h *Host) plan(req Request) (*builder, error) {
 				return nil, err
 			}
 		}
-		return b, nil
+		return b, b.useLayers()
 	}
 	b.look(hostview.Input{
 		Home: h.Home, BaileyHome: h.Folder.Path(), UID: b.req.UID, GID: b.req.GID, Username: h.User,
@@ -155,7 +163,11 @@ func (h *Host) record(b *builder) (*folder.Run, error) {
 	if b.req.Writable {
 		roots = nil
 	}
-	return h.Folder.Create(folder.Record{
+	create := h.Folder.Create
+	if b.req.Ahead {
+		create = h.Folder.Ready
+	}
+	return create(folder.Record{
 		Command: b.req.Command, Workdir: b.req.Workdir, Roots: roots,
 		Level: b.req.Level, LevelReason: b.req.LevelReason, Limits: b.req.Limits,
 	})
@@ -224,6 +236,7 @@ func (b *builder) spec(ctx context.Context) (spec driver.Spec, notes []hostview.
 
 // finish writes down how it ended and removes what is not kept.
 func (b *builder) finish(end bailey.End) error {
+	b.leaveLayers()
 	rec := &b.run.Record
 	rec.End, rec.Ended, rec.State = &end, time.Now().UTC(), folder.StateKept
 	cleaned := make(chan error)
