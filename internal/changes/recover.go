@@ -2,12 +2,11 @@ package changes
 
 import (
 	"context"
-	"encoding/gob"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,7 +55,7 @@ func (s *ExecSnapshot) Beat(named []string) (stop func(), err error) {
 	list := filepath.Join(s.run.Dir(), execCopies, execList)
 	f, err := os.OpenFile(list+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
-		err = errors.Join(gob.NewEncoder(f).Encode(saved), f.Close())
+		err = errors.Join(encodeList(f, &saved), f.Close())
 	}
 	if err == nil {
 		err = os.Rename(list+".new", list)
@@ -140,25 +139,19 @@ func Recover(ctx context.Context, run *folder.Run) ([]Found, error) {
 		return nil, scanError(err)
 	}
 	defer f.Close()
-	var saved savedSnapshot
 	fi, err := f.Stat()
-	if err == nil {
-		err = gob.NewDecoder(f).Decode(&saved)
-	}
-	if err == nil && len(saved.Hooks) != len(saved.Roots) {
-		err = errors.New("the list of copies is damaged")
-	}
 	if err != nil {
 		return nil, scanError(err)
+	}
+	saved, err := decodeList(f)
+	if err != nil {
+		return nil, scanError(fmt.Errorf("the list of copies is damaged: %w", err))
 	}
 	s := &ExecSnapshot{run: run, roots: saved.Roots, hooks: saved.Hooks, n: len(saved.Files)}
 	for range s.roots {
 		s.files = append(s.files, map[string]execFile{})
 	}
 	for _, e := range saved.Files {
-		if e.Root < 0 || e.Root >= len(s.roots) || !filepath.IsLocal(e.Path) || strings.Contains(e.Copy, "/") {
-			return nil, scanError(errors.New("the list of copies is damaged"))
-		}
 		s.files[e.Root][e.Path] = execFile{id: e.ID, copy: e.Copy}
 	}
 	if s.copies, err = unix.Open(dir, dirFlags|unix.O_CLOEXEC, 0); err != nil {

@@ -3,7 +3,6 @@ package changes
 import (
 	"bufio"
 	"context"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -132,13 +131,6 @@ func readBase(run *folder.Run, c *Change) ([]byte, error) {
 	return data, nil
 }
 
-type setHeader struct {
-	Version int
-	Run     string
-	Roots   []folder.Root
-	Count   int
-}
-
 func saveSet(run *folder.Run, set *Set) error {
 	tmp := filepath.Join(run.Dir(), sealTempName)
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
@@ -146,17 +138,7 @@ func saveSet(run *folder.Run, set *Set) error {
 		return err
 	}
 	defer f.Close()
-	w := bufio.NewWriterSize(f, 1<<16)
-	enc := gob.NewEncoder(w)
-	if err := enc.Encode(setHeader{setVersion, set.Run, set.Roots, len(set.Changes)}); err != nil {
-		return err
-	}
-	for i := range set.Changes {
-		if err := enc.Encode((*plainChange)(&set.Changes[i])); err != nil {
-			return err
-		}
-	}
-	if err := w.Flush(); err != nil {
+	if err := encodeSet(f, set); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {
@@ -164,9 +146,6 @@ func saveSet(run *folder.Run, set *Set) error {
 	}
 	return os.Rename(tmp, filepath.Join(run.Dir(), setName))
 }
-
-// plainChange is Change without its JSON form.
-type plainChange Change
 
 // loadSet reads the sealed set; nil when there is none.
 func loadSet(run *folder.Run) (*Set, error) {
@@ -178,35 +157,12 @@ func loadSet(run *folder.Run) (*Set, error) {
 		return nil, scanError(err)
 	}
 	defer f.Close()
-	set, err := decodeSet(bufio.NewReaderSize(f, 1<<16))
+	set, err := decodeSet(f)
 	if err == nil && set.Run != run.ID() {
 		err = fmt.Errorf("it is that of run %q", set.Run)
 	}
 	if err != nil {
 		return nil, bailey.Errorf(bailey.CodeStorage, "read what the run changed", "discard the run", "the kept list is damaged: %w", err)
-	}
-	return set, nil
-}
-
-func decodeSet(r io.Reader) (*Set, error) {
-	dec := gob.NewDecoder(r)
-	var h setHeader
-	if err := dec.Decode(&h); err != nil {
-		return nil, err
-	}
-	if h.Version != setVersion {
-		return nil, fmt.Errorf("it has version %d, this program knows %d", h.Version, setVersion)
-	}
-	set := &Set{Run: h.Run, Roots: h.Roots}
-	for range h.Count {
-		var c Change
-		if err := dec.Decode((*plainChange)(&c)); err != nil {
-			return nil, err
-		}
-		if !filepath.IsLocal(c.Path) || c.Root < 0 || c.Root >= len(h.Roots) || c.Base < 0 || c.Host.Size < 0 {
-			return nil, errors.New("it names a path outside its root")
-		}
-		set.Changes = append(set.Changes, c)
 	}
 	return set, nil
 }

@@ -21,8 +21,8 @@ var rooms = map[string][]string{
 	"internal/guest":       {".", "internal/guest/vfork"},
 
 	// The workspace and what was done to it.
-	"internal/workspace": {".", "internal/mountinfo", "internal/store/folder"},
-	"internal/changes":   {".", "internal/store/folder", "internal/terminal", "internal/workspace", "internal/faults"},
+	"internal/workspace": {".", "internal/mountinfo", "internal/store/folder", "internal/store/records"},
+	"internal/changes":   {".", "internal/store/folder", "internal/store/records", "internal/terminal", "internal/workspace", "internal/faults"},
 	"internal/project":   {".", "internal/hostview"},
 
 	// The boundary. A driver imports no other driver, and nobody above it.

@@ -61,7 +61,6 @@ const (
 
 // initExceptions are packages whose start-up costs more, with what they may.
 var initExceptions = map[string]struct{ bytes, allocs int }{
-	"encoding/gob":       {40 << 10, 500}, // the manifest of a copied workspace
 	"go.yaml.in/yaml/v3": {40 << 10, 400}, // bailey.yaml; package project says what it costs
 	// These compile patterns that few starts use; what they cost must not grow.
 	module + "/internal/doctor": {52 << 10, 370},

@@ -220,7 +220,7 @@ func (c *copier) dir(from, to int, rel string, depth int) error {
 		return err
 	}
 	e := Entry{Path: rel, Host: IdentityOf(&st), Copy: IdentityOf(&own), Xattrs: HashXattrs(xattrs)}
-	if err := c.manifest.enc.Encode(&e); err != nil {
+	if err := c.manifest.add(&e); err != nil {
 		return err
 	}
 	names, err := entries(c.ctx, from, rel, depth)
@@ -317,5 +317,5 @@ func (c *copier) entry(from, to int, name, p string, depth int) error {
 		return &os.PathError{Op: "stat", Path: p, Err: err}
 	}
 	e.Host, e.Copy, e.Xattrs = IdentityOf(&st), IdentityOf(&own), HashXattrs(xattrs)
-	return c.manifest.enc.Encode(&e)
+	return c.manifest.add(&e)
 }

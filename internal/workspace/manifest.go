@@ -1,8 +1,6 @@
 package workspace
 
 import (
-	"bufio"
-	"encoding/gob"
 	"errors"
 	"hash/fnv"
 	"io"
@@ -12,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bailey-sandbox/bailey/internal/store/records"
 )
 
 // ManifestName is the file beside layer/tree that says what was copied.
@@ -49,6 +49,32 @@ func IdentityOf(st *unix.Stat_t) Identity {
 		Dev: st.Dev, Ino: st.Ino, Mode: st.Mode, UID: st.Uid, GID: st.Gid, Nlink: uint64(st.Nlink),
 		Size: st.Size, Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano(), Rdev: st.Rdev,
 	}
+}
+
+// Write appends the identity to a record.
+func (a Identity) Write(w *records.Writer) {
+	w.Uint(a.Dev)
+	w.Uint(a.Ino)
+	w.Uint(uint64(a.Mode))
+	w.Uint(uint64(a.UID))
+	w.Uint(uint64(a.GID))
+	w.Uint(a.Nlink)
+	w.Int(a.Size)
+	w.Int(a.Mtime)
+	w.Int(a.Ctime)
+	w.Uint(a.Rdev)
+	w.Bool(a.HasContent)
+	w.Raw(a.Sum[:])
+}
+
+// ReadIdentity takes an identity from a record.
+func ReadIdentity(r *records.Reader) Identity {
+	a := Identity{
+		Dev: r.Uint(), Ino: r.Uint(), Mode: uint32(r.Uint()), UID: uint32(r.Uint()), GID: uint32(r.Uint()), Nlink: r.Uint(),
+		Size: r.Int(), Mtime: r.Int(), Ctime: r.Int(), Rdev: r.Uint(), HasContent: r.Bool(),
+	}
+	copy(a.Sum[:], r.Raw(uint64(len(a.Sum))))
+	return a
 }
 
 // Same says whether nothing that the kernel tells has changed between the
@@ -110,10 +136,12 @@ func ComparePaths(a, b string) int {
 	return len(a) - len(b)
 }
 
+// manifestVersion is the first field of a manifest.
+const manifestVersion = 1
+
 type manifestWriter struct {
-	f   *os.File
-	buf *bufio.Writer
-	enc *gob.Encoder
+	f *os.File
+	w *records.Writer
 }
 
 func newManifest(path string) (*manifestWriter, error) {
@@ -121,16 +149,25 @@ func newManifest(path string) (*manifestWriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &manifestWriter{f: f, buf: bufio.NewWriterSize(f, 1<<16)}
-	m.enc = gob.NewEncoder(m.buf)
-	return m, nil
+	m := &manifestWriter{f, records.NewWriter(f)}
+	m.w.Uint(manifestVersion)
+	return m, m.w.End()
+}
+
+func (m *manifestWriter) add(e *Entry) error {
+	m.w.String(e.Path)
+	e.Host.Write(m.w)
+	e.Copy.Write(m.w)
+	m.w.String(e.Target)
+	m.w.Uint(e.Xattrs)
+	return m.w.End()
 }
 
 func (m *manifestWriter) close() error {
 	// The end is marked, so that a manifest that was cut short is not
 	// taken for one of a smaller tree.
-	err := m.enc.Encode(&Entry{})
-	if ferr := m.buf.Flush(); err == nil {
+	err := m.add(&Entry{})
+	if ferr := m.w.Flush(); err == nil {
 		err = ferr
 	}
 	if cerr := m.f.Close(); err == nil {
@@ -141,8 +178,9 @@ func (m *manifestWriter) close() error {
 
 // Manifest reads a manifest entry by entry.
 type Manifest struct {
-	f   *os.File
-	dec *gob.Decoder
+	f     *os.File
+	r     *records.Reader
+	begun bool
 }
 
 // OpenManifest opens the manifest of the layer folder.
@@ -151,17 +189,41 @@ func OpenManifest(layer string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Manifest{f, gob.NewDecoder(bufio.NewReaderSize(f, 1<<16))}, nil
+	return &Manifest{f: f, r: records.NewReader(f)}, nil
+}
+
+func (m *Manifest) begin() error {
+	m.begun = true
+	if err := m.next(); err != nil {
+		return err
+	}
+	if v := m.r.Uint(); m.r.End() != nil || v != manifestVersion {
+		return errors.New("the manifest is of another version of Bailey")
+	}
+	return nil
+}
+
+func (m *Manifest) next() error {
+	err := m.r.Next()
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // Next gives the next entry, io.EOF after the last, and
 // io.ErrUnexpectedEOF when the manifest was not finished.
 func (m *Manifest) Next() (Entry, error) {
-	var e Entry
-	if err := m.dec.Decode(&e); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
+	if !m.begun {
+		if err := m.begin(); err != nil {
+			return Entry{}, err
 		}
+	}
+	if err := m.next(); err != nil {
+		return Entry{}, err
+	}
+	e := Entry{Path: m.r.String(), Host: ReadIdentity(m.r), Copy: ReadIdentity(m.r), Target: m.r.String(), Xattrs: m.r.Uint()}
+	if err := m.r.End(); err != nil {
 		return Entry{}, err
 	}
 	if e.Path == "" {
