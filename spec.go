@@ -7,6 +7,13 @@ type Spec struct {
 	// is weaker.
 	Isolation    Isolation `json:"isolation,omitempty"`
 	MinIsolation Isolation `json:"min_isolation,omitempty"`
+	// Image is a root file system of the sandbox's own: a folder, a tar or an OCI
+	// image layout, as --image takes it. Template is one that Bailey has: "host",
+	// made from this machine's own /usr, which is also what a container gets that
+	// names neither. They exclude each other and need IsolationContainer, which
+	// IsolationAuto then chooses.
+	Image    string `json:"image,omitempty"`
+	Template string `json:"template,omitempty"`
 	// Workspace is the host folder to work on, seen copy-on-write at its own
 	// path; "" is the process's working folder.
 	Workspace string `json:"workspace,omitempty"`

@@ -3,6 +3,8 @@ package embedded
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,17 +27,23 @@ type Options struct {
 	Home string
 	// Init is the path of bailey-init; "" looks beside this executable and on PATH.
 	Init string
+	// Baileyd is the path of baileyd, which containers need; "" looks beside Init,
+	// beside this executable and on PATH, when it is needed.
+	Baileyd string
 	// Warm is how many sandboxes' namespaces are kept ready, at most 64. It
 	// makes Create quicker for root and does nothing for an ordinary user.
+	// Client.Prepare keeps whole sandboxes ready.
 	Warm int
 }
 
 // Client makes sandboxes. Its methods may be called by any number of
 // goroutines at once.
 type Client struct {
-	host   *run.Host
-	driver *linux.Driver
-	init   string
+	host    *run.Host
+	driver  *linux.Driver
+	init    string
+	baileyd string
+	pools   pools
 }
 
 // Open makes a Client. It starts nothing but what Options.Warm asks for.
@@ -48,24 +56,25 @@ func Open(opt Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{init: opt.Init}
+	c := &Client{init: opt.Init, baileyd: opt.Baileyd}
 	if c.init == "" {
-		if c.init, err = findInit(); err != nil {
+		if c.init, err = find("bailey-init", "Init"); err != nil {
 			return nil, err
 		}
 	}
+	f.Sweep() // what a Client has left that was killed; what cannot be removed now is tried again
 	c.driver = linux.New(linux.Options{State: f.Path()})
 	if opt.Warm > 0 {
 		c.driver.Warm(opt.Warm, true)
 	}
 	c.host = run.NewHost(f, c.driver)
+	c.pools.open()
 	return c, nil
 }
 
-// findInit looks for bailey-init where it usually lies.
-func findInit() (string, error) {
-	const name = "bailey-init"
-	var dirs []string
+// find looks for another program of Bailey where it usually lies, in the folders
+// given first. option is what names it otherwise.
+func find(name, option string, dirs ...string) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		dirs = append(dirs, filepath.Dir(self))
 	}
@@ -76,48 +85,108 @@ func findInit() (string, error) {
 			return p, nil
 		}
 	}
-	return "", bailey.Errorf(bailey.CodeNotAvailable, "find "+name, "build it with ./scripts/build and name it in Options.Init",
+	return "", bailey.Errorf(bailey.CodeNotAvailable, "find "+name, "build it with ./scripts/build and name it in Options."+option,
 		"it is neither beside this program nor on PATH")
 }
 
 // Close gives back what the Client keeps ready, and returns when the files of
 // sandboxes that were closed have gone. Sandboxes that are open are not touched.
+// The Client must not be used by anybody else at that time or later.
 func (c *Client) Close() error {
+	err := c.endPools()
 	c.driver.Close()
-	return c.host.Wait()
+	return errors.Join(err, c.host.Wait())
 }
 
-// Create makes a sandbox that stays until Close. An error has the code of what
-// is in the way; no half of a sandbox is left.
+// Create makes a sandbox that stays until Close, or takes one that Prepare has
+// made of an equal Spec. An error has the code of what is in the way; no half of
+// a sandbox is left.
 func (c *Client) Create(ctx context.Context, spec bailey.Spec) (*Sandbox, error) {
-	req := run.Request{
+	w, err := c.want(spec)
+	if err != nil {
+		return nil, err
+	}
+	s := c.take(ctx, w.key)
+	if s == nil {
+		if s, err = c.make(ctx, w); err != nil {
+			return nil, err
+		}
+	}
+	return &Sandbox{s: s, limits: spec.Limits, level: w.req.Level, reason: w.req.LevelReason}, nil
+}
+
+// want is what a Spec asks for.
+type want struct {
+	req             run.Request // but for the root file system
+	image, template string
+	key             string // equal for equal Specs
+}
+
+// want reads a Spec. Equal are Specs whose sandboxes are the same: with paths
+// from the root and with the folder that the workspace's links lead to now.
+func (c *Client) want(spec bailey.Spec) (w want, err error) {
+	w.image, w.template = spec.Image, spec.Template
+	w.req = run.Request{
 		Dir: spec.Workspace, Workdir: spec.Workdir, UID: -1, GID: -1,
 		SetEnv: spec.Env, Limits: spec.Limits, Nested: spec.NestedSandboxes, IUnderstand: spec.IUnderstand,
 	}
-	var err error
-	if req.Level, req.LevelReason, err = run.Choose(run.Ask{Level: spec.Isolation, Min: spec.MinIsolation}); err != nil {
-		return nil, err
-	}
-	if req.Level != bailey.IsolationProcess {
-		return nil, bailey.Errorf(bailey.CodeNotAvailable, "create a sandbox at the level "+req.Level.String(), "use bailey run, or the level process",
-			"the embedded client makes sandboxes of the level process in this version")
+	ask := run.Ask{Level: spec.Isolation, Min: spec.MinIsolation, Root: spec.Image != "" || spec.Template != ""}
+	if w.req.Level, w.req.LevelReason, err = run.Choose(ask); err != nil {
+		return w, err
 	}
 	wd, err := os.Getwd()
 	if err != nil {
-		return nil, bailey.Errorf(bailey.CodeUsage, "use the working folder", "", "%w", err)
+		return w, bailey.Errorf(bailey.CodeUsage, "use the working folder", "", "%w", err)
 	}
 	for _, m := range spec.Mounts {
 		mount, err := hostview.ParseMount(m, wd, c.host.Home)
 		if err != nil {
-			return nil, err
+			return w, err
 		}
-		req.Mounts = append(req.Mounts, mount)
+		w.req.Mounts = append(w.req.Mounts, mount)
 	}
-	s, err := c.host.Open(ctx, req, c.init)
-	if err != nil {
+	if !filepath.IsAbs(w.req.Dir) {
+		w.req.Dir = filepath.Join(wd, w.req.Dir)
+	}
+	if dir, err := filepath.EvalSymlinks(w.req.Dir); err == nil {
+		w.req.Dir = dir // if not, Create says what is wrong with it
+	}
+	if w.image != "" && !filepath.IsAbs(w.image) {
+		w.image = filepath.Join(wd, w.image)
+	}
+	spec.Workspace, spec.Image, spec.Mounts = w.req.Dir, w.image, nil
+	key, err := json.Marshal(struct {
+		Spec   bailey.Spec
+		Mounts []hostview.Mount
+	}{spec, w.req.Mounts})
+	if err != nil { // a number of processors that is none
+		return w, bailey.Errorf(bailey.CodeUsage, "read the Spec", "", "%w", err)
+	}
+	w.key = string(key)
+	return w, nil
+}
+
+// root has the root file system of a container prepared.
+func (c *Client) root(ctx context.Context, w *want) (err error) {
+	if w.req.Level != bailey.IsolationContainer || w.req.Rootfs != nil {
+		return nil
+	}
+	daemon := func() (string, error) {
+		if c.baileyd != "" {
+			return c.baileyd, nil
+		}
+		return find("baileyd", "Baileyd", filepath.Dir(c.init))
+	}
+	w.req.Rootfs, err = run.PrepareRoot(ctx, c.host.Folder, daemon, w.image, w.template)
+	return err
+}
+
+// make makes a sandbox.
+func (c *Client) make(ctx context.Context, w want) (*run.Sandbox, error) {
+	if err := c.root(ctx, &w); err != nil {
 		return nil, err
 	}
-	return &Sandbox{s: s, limits: spec.Limits, level: req.Level, reason: req.LevelReason}, nil
+	return c.host.Open(ctx, w.req, c.init)
 }
 
 // Sandbox is one sandbox. Its methods may be called by any number of
@@ -174,10 +243,11 @@ func mergeEnv(base, more []string) []string {
 	return out
 }
 
-// Close ends the sandbox and everything in it, and keeps what it changed. It
-// may be called again, and then gives the same result.
+// Close ends the sandbox and everything in it, and keeps what it changed; of a
+// sandbox that has changed nothing no record is left. It may be called again,
+// and then gives the same result.
 func (s *Sandbox) Close(ctx context.Context) error {
-	_, err := s.s.Close(ctx)
+	_, err := s.s.Leave(ctx)
 	if cerr := s.s.Run.Close(); err == nil {
 		err = cerr
 	}

@@ -17,6 +17,10 @@ import (
 var initPath string
 
 func TestMain(m *testing.M) {
+	if home, project, ok := strings.Cut(os.Getenv("BAILEY_TEST_HOLD"), ":"); ok {
+		holdPrepared(home, project)
+		return
+	}
 	dir, err := os.MkdirTemp("", "bailey-embedded-")
 	if err != nil {
 		panic(err)

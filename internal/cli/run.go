@@ -111,7 +111,8 @@ func runCommand(inv *invocation) (int, error) {
 		return 0, err
 	}
 	if f.Level == bailey.IsolationContainer {
-		if f.Rootfs, err = prepareRoot(h.Folder, f.image, f.template); err != nil {
+		daemon := func() (string, error) { return program("baileyd") }
+		if f.Rootfs, err = run.PrepareRoot(context.Background(), h.Folder, daemon, f.image, f.template); err != nil {
 			return 0, err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/changes"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
 	"github.com/bailey-sandbox/bailey/internal/run"
@@ -59,14 +58,5 @@ func recoverRuns(f *folder.Folder) {
 func sweepGroups(f *folder.Folder, d *linux.Driver) {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepWithin)
 	defer cancel()
-	d.Sweep(ctx, func(id string) bool {
-		r, err := f.Find(id)
-		switch {
-		case bailey.CodeOf(err) == bailey.CodeNotFound:
-			return false
-		case err != nil:
-			return true // whose record cannot be read may live
-		}
-		return r.State() == folder.StateRunning
-	})
+	d.Sweep(ctx, f.Alive)
 }

@@ -58,7 +58,10 @@ type Spec struct {
 	// NestedSandboxes lets programs inside make user namespaces of their own,
 	// for tools that bring a sandbox. It widens what of the kernel they reach.
 	NestedSandboxes bool
-	Entry           Entry
+	// Held, when given, is closed when the sandbox is put to use. Until then only
+	// its first process runs, and nothing has to be watched.
+	Held  <-chan struct{}
+	Entry Entry
 }
 
 // User is who the sandbox's command is.

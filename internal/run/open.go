@@ -79,12 +79,27 @@ func (s *Sandbox) start(ctx context.Context, agent string) error {
 // Close ends the sandbox and keeps what it changed. Later calls give the same
 // result. The caller closes Run. A sandbox made ahead that nobody has taken is
 // not for Close but for Discard.
-func (s *Sandbox) Close(ctx context.Context) (bailey.End, error) {
+func (s *Sandbox) Close(ctx context.Context) (bailey.End, error) { return s.close(ctx, false) }
+
+func (s *Sandbox) close(ctx context.Context, drop bool) (bailey.End, error) {
 	s.closed.Do(func() {
-		s.Client.Close()
-		err := s.Instance.Destroy(ctx)
-		s.end = s.Instance.End()
-		s.err = errors.Join(err, s.b.finish(s.end))
+		if s.err = s.destroy(ctx); s.err != nil || !drop || !s.b.layersEmpty() {
+			s.err = errors.Join(s.err, s.b.finish(s.end))
+			return
+		}
+		s.b.leaveLayers()
+		s.err = s.b.host.Drop(s.Run)
 	})
 	return s.end, s.err
 }
+
+func (s *Sandbox) destroy(ctx context.Context) error {
+	s.Client.Close()
+	err := s.Instance.Destroy(ctx)
+	s.end = s.Instance.End()
+	return err
+}
+
+// Leave is Close, but of a sandbox that has changed nothing no record is left:
+// there is nothing to look at.
+func (s *Sandbox) Leave(ctx context.Context) (bailey.End, error) { return s.close(ctx, true) }

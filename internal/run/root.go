@@ -42,7 +42,7 @@ type builder struct {
 	base      place
 	owner     owner
 	root      driver.Root
-	made      int    // layers made so far
+	made      int // layers made so far
 	inUse     []*os.File
 	home      string // the kept home's folder on the host, "" for one that is thrown away
 }

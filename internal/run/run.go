@@ -59,8 +59,8 @@ func (b *builder) abandon() {
 	b.leaveLayers()
 }
 
-// workspace plans how the folder of a request is seen, or refuses it.
-func (h *Host) workspace(req Request) (*workspace.Plan, error) {
+// plan decides what the sandbox sees. It reads the host and changes nothing.
+func (h *Host) plan(req Request) (*builder, error) {
 	dir := req.Dir
 	if dir == "" {
 		var err error
@@ -71,12 +71,7 @@ func (h *Host) workspace(req Request) (*workspace.Plan, error) {
 	if err := hostview.CheckWorkspace(hostview.Host{Home: h.Home, BaileyHome: h.Folder.Path()}, absolute(dir), req.IUnderstand); err != nil {
 		return nil, err
 	}
-	return workspace.New(dir, workspace.Options{DataFolder: h.Folder.Path(), IUnderstand: req.IUnderstand, ForceCopy: req.ForceCopy})
-}
-
-// plan decides what the sandbox sees. It reads the host and changes nothing.
-func (h *Host) plan(req Request) (*builder, error) {
-	plan, err := h.workspace(req)
+	plan, err := workspace.New(dir, workspace.Options{DataFolder: h.Folder.Path(), IUnderstand: req.IUnderstand, ForceCopy: req.ForceCopy})
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,8 @@ type Plan struct {
 	// workspace first. Put them into the run's record. No root lies in another.
 	Roots []folder.Root
 
-	copyLimit int64
+	opts  Options
+	looks []look // of the roots, when Prepare made their layers
 }
 
 // New plans the view of the folder dir. Errors have code
@@ -71,42 +72,57 @@ func New(dir string, opts Options) (*Plan, error) {
 	if err := refuse(abs, data, opts.IUnderstand); err != nil {
 		return nil, err
 	}
-	p := &Plan{Dir: abs, copyLimit: opts.CopyLimit}
-	paths := []string{abs}
-	reasons := []string{""}
-	git, why, err := outsideGit(abs, opts.IUnderstand)
-	if err != nil {
+	p := &Plan{Dir: abs, opts: opts}
+	if err := p.plan(); err != nil {
 		return nil, err
 	}
-	if git != "" {
-		if err := refuse(git, data, opts.IUnderstand); err != nil {
+	for i, r := range p.Roots {
+		if i == 0 {
+			continue
+		}
+		if err := refuse(r.Path, data, opts.IUnderstand); err != nil {
 			return nil, err
 		}
+	}
+	return p, nil
+}
+
+// plan finds the roots of p.Dir. It refuses nothing because of what it is.
+func (p *Plan) plan() error {
+	const what = "use the workspace"
+	abs, data := p.Dir, resolveExisting(p.opts.DataFolder)
+	paths := []string{abs}
+	reasons := []string{""}
+	git, why, err := outsideGit(abs, p.opts.IUnderstand)
+	if err != nil {
+		return err
+	}
+	if git != "" {
 		if within(abs, git) {
-			return nil, bailey.Errorf(bailey.CodeWorkspaceRefused, what, "work outside the git folder",
+			return bailey.Errorf(bailey.CodeWorkspaceRefused, what, "work outside the git folder",
 				"%s lies inside its own git folder %s", abs, git)
 		}
 		paths, reasons = append(paths, git), append(reasons, why)
 	}
 	mounts, err := mountinfo.Self()
 	if err != nil {
-		return nil, bailey.Errorf(bailey.CodeWorkspaceRefused, what, "", "the mounts cannot be listed: %w", err)
+		return bailey.Errorf(bailey.CodeWorkspaceRefused, what, "", "the mounts cannot be listed: %w", err)
 	}
 	for i, path := range paths {
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil {
-			return nil, bailey.Errorf(bailey.CodeWorkspaceRefused, what, "", "%s: %w", path, err)
+			return bailey.Errorf(bailey.CodeWorkspaceRefused, what, "", "%s: %w", path, err)
 		}
 		root := folder.Root{Path: path, Mode: folder.ModeOverlay, Why: reasons[i], Layer: "layers/" + strconv.Itoa(i), Dev: st.Dev, Ino: st.Ino}
-		if reason := noOverlay(path, data, mounts, opts); reason != "" {
+		if reason := noOverlay(path, data, mounts, p.opts); reason != "" {
 			root.Mode = folder.ModeCopy
 			root.Why = strings.TrimPrefix(root.Why+"; a full copy, because "+reason, "; ")
 		} else {
-			root.UserXattr = opts.UserXattr
+			root.UserXattr = p.opts.UserXattr
 		}
 		p.Roots = append(p.Roots, root)
 	}
-	return p, nil
+	return nil
 }
 
 // noOverlay says why an overlay over path with layers in data cannot be; ""

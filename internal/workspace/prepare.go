@@ -38,7 +38,8 @@ func Layer(runDir string, root folder.Root) string {
 // root that cannot be shown whole is an error with code workspace_refused.
 // What was made before an error goes with the run's folder.
 func (p *Plan) Prepare(ctx context.Context, runDir string) error {
-	left := p.copyLimit
+	left := p.opts.CopyLimit
+	p.looks = nil
 	for _, root := range p.Roots {
 		layer := filepath.Join(runDir, root.Layer)
 		if err := os.MkdirAll(layer, 0o700); err != nil {
@@ -53,7 +54,7 @@ func (p *Plan) Prepare(ctx context.Context, runDir string) error {
 			if root.Mode == folder.ModeCopy {
 				left, err = copyRoot(ctx, fd, root, layer, left)
 			} else {
-				err = prepareOverlay(fd, runDir, root)
+				err = p.prepareOverlay(fd, runDir, root)
 			}
 		}
 		unix.Close(fd)
@@ -77,14 +78,19 @@ func sameRoot(fd int, root folder.Root) error {
 	return nil
 }
 
-func prepareOverlay(fd int, runDir string, root folder.Root) error {
+func (p *Plan) prepareOverlay(fd int, runDir string, root folder.Root) error {
 	upper := Upper(runDir, root)
-	err := os.Mkdir(Work(runDir, root), 0o700)
+	from := fmt.Sprintf("/proc/self/fd/%d/.", fd)
+	now, err := lookOf(from)
+	if err == nil {
+		p.looks = append(p.looks, now)
+		err = os.Mkdir(Work(runDir, root), 0o700)
+	}
 	if err == nil {
 		err = os.Mkdir(upper, 0o700)
 	}
 	if err == nil {
-		err = copyAttributes(fmt.Sprintf("/proc/self/fd/%d/.", fd), upper)
+		err = copyAttributes(from, upper)
 	}
 	if err != nil {
 		return bailey.Errorf(bailey.CodeStorage, "prepare the workspace's layer", "", "%w", err)

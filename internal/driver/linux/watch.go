@@ -19,6 +19,13 @@ const memoryInterval = 250 * time.Millisecond
 // take more for a moment; it cannot keep it. A limit that was asked for is never
 // held this way: Create refuses it.
 func (in *instance) watchMemory(limit int64) {
+	if in.spec.Held != nil {
+		select {
+		case <-in.spec.Held:
+		case <-in.done:
+			return
+		}
+	}
 	tick := time.NewTicker(memoryInterval)
 	defer tick.Stop()
 	for {

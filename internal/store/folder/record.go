@@ -69,10 +69,11 @@ type Record struct {
 	// Disk is the size in bytes of the disk that the layers lie on; 0 if they
 	// lie in the run's folder. See Run.LayerDir.
 	Disk int64 `json:"disk,omitempty"`
-	// Started is when Create was called. A host file whose change time is
-	// later was changed while the run went on. Linux stamps files with a
-	// clock that may lag behind by a tick (at most 10 ms), so a change in the
-	// first tick, before any sandbox has run a command, can look older.
+	// Started is when Create was called, or Begin for a run made ahead. A host
+	// file whose change time is later was changed while the run went on. Linux
+	// stamps files with a clock that may lag behind by a tick (at most 10 ms), so
+	// a change in the first tick can look older; nobody runs a command before it
+	// has passed, where stamps are no finer than that.
 	Started time.Time   `json:"started"`
 	Ended   time.Time   `json:"ended,omitzero"`
 	End     *bailey.End `json:"end,omitempty"`

@@ -42,6 +42,22 @@ func (r *Run) ID() string { return r.Record.ID }
 // and gives it its name only then, so that nobody ever sees half a run. It
 // sets Version, ID, State (running) and Started of rec.
 func (f *Folder) Create(rec Record) (*Run, error) {
+	r, err := f.Ready(rec)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.publish(); err != nil {
+		os.RemoveAll(r.dir)
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Ready is Create but for the name: no list shows the run until Begin, and
+// when whoever holds its lock dies before that, Sweep removes it like any other
+// that was never finished being made.
+func (f *Folder) Ready(rec Record) (*Run, error) {
 	const what = "create a run"
 	runs, err := f.ensure("runs")
 	if err != nil {
@@ -64,6 +80,9 @@ func (f *Folder) Create(rec Record) (*Run, error) {
 	rec.Version, rec.State, rec.Started = RecordVersion, StateRunning, time.Now().UTC()
 	for {
 		rec.ID = newID()
+		if _, err := os.Lstat(filepath.Join(runs, rec.ID)); err == nil {
+			continue
+		}
 		r := &Run{Record: rec, folder: f, dir: filepath.Join(runs, newPrefix+rec.ID)}
 		if err := os.Mkdir(r.dir, 0o700); errors.Is(err, os.ErrExist) {
 			continue
@@ -74,24 +93,53 @@ func (f *Folder) Create(rec Record) (*Run, error) {
 		if err == nil {
 			err = r.Save()
 		}
-		if err == nil {
-			final := filepath.Join(runs, rec.ID)
-			err = unix.Renameat2(unix.AT_FDCWD, r.dir, unix.AT_FDCWD, final, unix.RENAME_NOREPLACE)
-			if errors.Is(err, unix.EINVAL) { // a file system without the flag, such as NFS
-				err = os.Rename(r.dir, final)
-			}
-			if err == nil {
-				r.dir = final
-				return r, nil
-			}
+		if err != nil {
+			os.RemoveAll(r.dir)
+			r.Close()
+			return fail(err)
 		}
-		os.RemoveAll(r.dir)
-		r.Close()
-		if errors.Is(err, unix.EEXIST) {
-			continue
-		}
-		return fail(err)
+		return r, nil
 	}
+}
+
+// Begin makes a run of Ready one like any other, which started now. Dir is
+// another one afterwards.
+func (r *Run) Begin() error {
+	r.Record.Started = time.Now().UTC()
+	if err := r.Save(); err != nil {
+		return err
+	}
+	return r.publish()
+}
+
+// publish gives the run its name.
+func (r *Run) publish() error {
+	final := filepath.Join(filepath.Dir(r.dir), r.ID())
+	err := unix.Renameat2(unix.AT_FDCWD, r.dir, unix.AT_FDCWD, final, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) { // a file system without the flag, such as NFS
+		err = os.Rename(r.dir, final)
+	}
+	if err != nil {
+		return bailey.Errorf(bailey.CodeStorage, "create a run", "", "%w", err)
+	}
+	r.dir = final
+	return nil
+}
+
+// Alive tells whether the run id goes on: its sandbox lives, or is being made.
+// It is true as well where that cannot be known.
+func (f *Folder) Alive(id string) bool {
+	if !validID(id) {
+		return false
+	}
+	// In this order: the name changes at most from the first to the second.
+	runs := filepath.Join(f.path, "runs")
+	made := &Run{Record: Record{ID: id}, folder: f, dir: filepath.Join(runs, newPrefix+id)}
+	if _, err := os.Lstat(made.dir); err == nil && made.held() {
+		return true
+	}
+	r := f.load(id)
+	return r != nil && (r.Err != nil || r.State() == StateRunning)
 }
 
 // Lock takes the run's lock: an open file description lock, which ends when
