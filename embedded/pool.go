@@ -197,6 +197,30 @@ func (c *Client) take(ctx context.Context, key string) *run.Sandbox {
 	return nil
 }
 
+// Settle returns when the Client has nothing to do in the background: what
+// Prepare keeps ready is complete, or cannot be, and the files of sandboxes that
+// were closed have gone.
+func (c *Client) Settle(ctx context.Context) error {
+	ps := &c.pools
+	ps.mu.Lock()
+	var idle []chan struct{}
+	for _, p := range ps.byKey {
+		p.hurry()
+		if p.idle != nil {
+			idle = append(idle, p.idle)
+		}
+	}
+	ps.mu.Unlock()
+	for _, ended := range idle {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return bailey.Errorf(bailey.CodeBusy, "wait for prepared sandboxes", "", "%w", context.Cause(ctx))
+		}
+	}
+	return c.host.Wait()
+}
+
 func discard(list []*run.Sandbox) (err error) {
 	for _, s := range list {
 		err = errors.Join(err, s.Discard(context.Background()))

@@ -52,16 +52,22 @@ func (b *bench) withBwrap(subjects []*subject, missing []Missing, want string, c
 }
 
 // process: one command in a sandbox of its own, from the library.
-func (b *bench) process(ctx context.Context) (Measure, error) {
+func (b *bench) process(ctx context.Context) (m Measure, err error) {
 	req := b.request(bailey.IsolationProcess, echo...)
-	subjects := []*subject{
-		{name: "bailey", ours: true, features: b.ourFeatures(bailey.IsolationProcess, "record in the data folder"), once: func(ctx context.Context) (sample, error) {
-			return b.once(ctx, req, "hi\n")
-		}},
+	features := b.ourFeatures(bailey.IsolationProcess, "record in the data folder")
+	subjects, done, err := b.library(ctx, bailey.Spec{Isolation: bailey.IsolationProcess}, features)
+	if err != nil {
+		return m, err
 	}
+	defer func() { err = errors.Join(err, done()) }()
+	subjects = append(subjects, &subject{name: oneCommand, ours: true, features: features, once: func(ctx context.Context) (sample, error) {
+		return b.once(ctx, req, "hi\n")
+	}})
 	subjects, missing := b.withBwrap(subjects, nil, "hi\n", echo...)
-	m, err := b.measure(ctx, "process level from the library: echo, until its first byte and until the sandbox has gone (not until its files have)", b.opt.Rounds, subjects, missing)
-	m.target("bailey", "bwrap", 0.5)
+	m, err = b.measure(ctx, "process level "+howLibrary, b.opt.Rounds, subjects, missing)
+	m.target(prepared, "bwrap", 0.5)
+	m.ratio(cold, "bwrap")
+	m.ratio(oneCommand, "bwrap")
 	return m, err
 }
 
@@ -97,15 +103,22 @@ func (b *bench) whole(ctx context.Context) (Measure, error) {
 }
 
 // container: one command in a root file system of its own, from the library.
-func (b *bench) container(ctx context.Context) (Measure, error) {
+func (b *bench) container(ctx context.Context) (m Measure, err error) {
 	root, err := b.prepareRoot()
 	if err != nil {
-		return Measure{}, err
+		return m, err
 	}
 	req := b.request(bailey.IsolationContainer, echo...)
 	req.Rootfs = root
-	subjects := []*subject{{name: "bailey", ours: true, features: b.ourFeatures(bailey.IsolationContainer, "record in the data folder"),
-		once: func(ctx context.Context) (sample, error) { return b.once(ctx, req, "hi\n") }}}
+	features := b.ourFeatures(bailey.IsolationContainer, "record in the data folder")
+	subjects, done, err := b.library(ctx, bailey.Spec{Isolation: bailey.IsolationContainer}, features)
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	subjects[1].features = append(subjects[1].features, "baileyd is asked for the root file system each time")
+	subjects = append(subjects, &subject{name: oneCommand, ours: true, features: features,
+		once: func(ctx context.Context) (sample, error) { return b.once(ctx, req, "hi\n") }})
 	var missing []Missing
 	switch {
 	case b.crun == "":
@@ -119,8 +132,10 @@ func (b *bench) container(ctx context.Context) (Measure, error) {
 		}
 		subjects = append(subjects, s)
 	}
-	m, err := b.measure(ctx, "container level from the library: echo, until its first byte and until the container has gone (not until its files have)", b.opt.Rounds, subjects, missing)
-	m.target("bailey", "crun", 0.2)
+	m, err = b.measure(ctx, "container level "+howLibrary, b.opt.Rounds, subjects, missing)
+	m.target(prepared, "crun", 0.2)
+	m.ratio(cold, "crun")
+	m.ratio(oneCommand, "crun")
 	return m, err
 }
 

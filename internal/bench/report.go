@@ -33,10 +33,11 @@ type Subject struct {
 	Total    Stats    `json:"total"`                // until it was over and given back
 }
 
-// Target is what a measure is meant to show: Value, in the unit of Of, is at most Goal.
+// Target is what a measure is meant to show: Value, in the unit of Of, is at most
+// Goal. Without a goal it is only told, and met.
 type Target struct {
 	Of    string  `json:"of"`
-	Goal  float64 `json:"goal"`
+	Goal  float64 `json:"goal,omitempty"`
 	Value float64 `json:"value"`
 	Met   bool    `json:"met"`
 }
@@ -55,8 +56,11 @@ func (m *Measure) target(ours, other string, goal float64) {
 		return
 	}
 	v := ratio(a.Total.Median, b.Total.Median)
-	m.Targets = append(m.Targets, Target{Of: ours + " / " + other, Goal: goal, Value: v, Met: v > 0 && v <= goal})
+	m.Targets = append(m.Targets, Target{Of: ours + " / " + other, Goal: goal, Value: v, Met: goal == 0 || v > 0 && v <= goal})
 }
+
+// ratio compares two subjects as target does, with no goal.
+func (m *Measure) ratio(ours, other string) { m.target(ours, other, 0) }
 
 func (m *Measure) subject(name string) *Subject {
 	for i := range m.Subjects {
@@ -111,6 +115,10 @@ func (m *Measure) write(b *strings.Builder) {
 		m.Memory.write(b)
 	}
 	for _, t := range m.Targets {
+		if t.Goal == 0 {
+			fmt.Fprintf(b, "  %s: %.3g\n", t.Of, t.Value)
+			continue
+		}
 		verdict := "met"
 		if !t.Met {
 			verdict = "MISSED"
