@@ -12,6 +12,51 @@ import (
 	"github.com/bailey-sandbox/bailey/internal/testneeds"
 )
 
+// TestShell: an interactive shell with job control works inside as outside.
+func TestShell(t *testing.T) {
+	testneeds.Tool(t, "bash")
+	each(t, func(t *testing.T, y *rig.Yard, l level) {
+		s := openScreen(t, y, y.Bailey(l.run([]string{"--env", "PS1=in> ", "--keep"}, "bash", "--norc", "--noprofile", "-i")...))
+		before := s.modes()
+		s.expect("in> ")
+		s.send("stty size\r")
+		s.expect("24 80")
+		s.expect("in> ")
+		s.resize(40, 132) // the news of it comes when it comes
+		s.send("until [ \"$(stty size)\" = '40 132' ]; do :; done; echo resi\"\"zed\r")
+		s.expect("resized")
+		s.expect("in> ")
+		// The job itself says when it is in the foreground: what is typed before
+		// that would reach the shell. It starts no programs: one that is stopped
+		// between vfork and exec holds its parent, which then does not stop.
+		s.send("sh -c 'trap \"echo cont\"inued CONT; echo st\"\"art; while :; do :; done'\r")
+		s.expect("start")
+		s.send("\x1a")
+		s.expect("Stopped")
+		s.expect("in> ")
+		s.send("fg\r")
+		s.expect("continued")
+		s.send("\x1a")
+		s.expect("Stopped")
+		s.expect("in> ")
+		s.send("bg\r")
+		s.expect("continued")
+		s.send("jobs\r")
+		s.expect("Running")
+		s.send("kill %1; sh -c 'echo rea\"\"dy; exec cat'\r") // until ^C
+		s.expect("ready\r\n")
+		s.send("got\r")
+		s.expect("got\r\ngot")
+		s.send("\x03")
+		s.expect("in> ")
+		s.send("tty; exit 3\r")
+		s.expect("/dev/pts/")
+		if code := s.wait(before); code != 3 {
+			t.Errorf("exit code %d", code)
+		}
+	})
+}
+
 // TestFullScreen: programs that draw the whole screen.
 func TestFullScreen(t *testing.T) {
 	cases := map[string]struct {
