@@ -169,7 +169,7 @@ func (b *builder) expand(dir, pattern string) []string {
 		var next []string
 		for _, d := range found {
 			if !strings.ContainsRune(part, '*') {
-				if q := path.Join(d, part); b.t.lstat(q) != nil {
+				if q := child(d, part); b.t.lstat(q) != nil {
 					next = append(next, q)
 				}
 				continue
@@ -179,7 +179,7 @@ func (b *builder) expand(dir, pattern string) []string {
 			}
 			for _, e := range b.t.list(d) {
 				if starMatch(part, e.Name()) {
-					next = append(next, path.Join(d, e.Name()))
+					next = append(next, child(d, e.Name()))
 				}
 			}
 		}

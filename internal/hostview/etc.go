@@ -84,12 +84,12 @@ func (b *builder) expandNames(dir, pattern string) []string {
 		if _, found := slices.BinarySearch(names, pattern); !found {
 			return nil
 		}
-		return []string{path.Join(dir, pattern)}
+		return []string{child(dir, pattern)}
 	}
 	var found []string
 	for _, n := range names {
 		if starMatch(pattern, n) {
-			found = append(found, path.Join(dir, n))
+			found = append(found, child(dir, n))
 		}
 	}
 	return found
@@ -142,7 +142,7 @@ func (b *builder) hideUnreadable(dir string, depth int) {
 		if e.Type()&fs.ModeSymlink != 0 {
 			continue
 		}
-		p := path.Join(dir, e.Name())
+		p := child(dir, e.Name())
 		fi := b.t.lstat(p)
 		switch {
 		case fi == nil:

@@ -107,7 +107,7 @@ func (b *builder) followTools(dir string) {
 			b.note(dir, "it has more links than are followed; some of its programs may be missing")
 			return
 		}
-		b.followTool(path.Join(dir, e.Name()))
+		b.followTool(child(dir, e.Name()))
 	}
 }
 

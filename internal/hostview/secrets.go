@@ -3,6 +3,7 @@ package hostview
 import (
 	"path"
 	"strings"
+	"sync"
 )
 
 // secretPaths are the places below a home that no rule may show: credentials,
@@ -168,8 +169,10 @@ func (d denyList) inside(t *tree, p string) []string {
 	return found
 }
 
-var secretExact, secretPatterns = func() (map[string]bool, []string) {
-	exact, patterns := make(map[string]bool), []string(nil)
+// secretTables are secretNames as they are looked up: made for who asks, as
+// many calls of the program do not.
+var secretTables = sync.OnceValues(func() (exact map[string]bool, patterns []string) {
+	exact = make(map[string]bool, len(secretNames))
 	for _, s := range secretNames {
 		if strings.ContainsRune(s, '*') {
 			patterns = append(patterns, s)
@@ -178,17 +181,18 @@ var secretExact, secretPatterns = func() (map[string]bool, []string) {
 		}
 	}
 	return exact, patterns
-}()
+})
 
 // secretName says whether a file of this name is taken to hold credentials.
 func secretName(name string) bool {
-	if secretExact[name] {
+	exact, patterns := secretTables()
+	if exact[name] {
 		return true
 	}
 	if !strings.ContainsRune(name, '.') {
 		return false // as every pattern has one
 	}
-	for _, s := range secretPatterns {
+	for _, s := range patterns {
 		if starMatch(s, name) {
 			return true
 		}

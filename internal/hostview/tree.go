@@ -55,10 +55,8 @@ func (t *tree) list(p string) []fs.DirEntry {
 func (t *tree) resolve(p string) (real string, fi fs.FileInfo, links []link, err error) {
 	cur := "/"
 	fi = t.lstat("/")
-	todo := strings.Split(p, "/")
-	for len(todo) > 0 {
-		name := todo[0]
-		todo = todo[1:]
+	for name, todo := "", p; todo != ""; {
+		name, todo, _ = strings.Cut(todo, "/")
 		switch name {
 		case "", ".":
 			continue
@@ -73,7 +71,7 @@ func (t *tree) resolve(p string) (real string, fi fs.FileInfo, links []link, err
 		if fi == nil || !fi.IsDir() {
 			return "", nil, links, fs.ErrNotExist
 		}
-		next := path.Join(cur, name)
+		next := child(cur, name)
 		if fi = t.lstat(next); fi == nil {
 			return "", nil, links, fs.ErrNotExist
 		}
@@ -89,7 +87,7 @@ func (t *tree) resolve(p string) (real string, fi fs.FileInfo, links []link, err
 			return "", nil, links, err
 		}
 		links = append(links, link{next, text})
-		todo = append(strings.Split(text, "/"), todo...)
+		todo = text + "/" + todo
 		if strings.HasPrefix(text, "/") {
 			cur = "/"
 		}
@@ -105,6 +103,15 @@ func (t *tree) resolve(p string) (real string, fi fs.FileInfo, links []link, err
 func (t *tree) exists(p string) bool {
 	_, _, _, err := t.resolve(p)
 	return err == nil
+}
+
+// child gives the path of a single name, no dots, in the clean folder dir. It is
+// path.Join for the many names that need no cleaning.
+func child(dir, name string) string {
+	if dir == "/" {
+		return dir + name
+	}
+	return dir + "/" + name
 }
 
 // within says whether p is dir or below it. Both must be clean.
