@@ -1,14 +1,14 @@
 package run
 
 import (
-	"io"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
@@ -127,15 +127,19 @@ func (b *builder) workspaces() []driver.Place {
 	return places
 }
 
-// processRoot is the root of the process level: the host's view.
-func (b *builder) processRoot(view hostview.View) error {
+// processRoot is the root of the process level: the host's view. The folders
+// that it needs in any case are made before it waits for that.
+func (b *builder) processRoot() (view hostview.View, err error) {
 	home, err := b.homeFolder()
 	if err != nil {
-		return err
+		return view, err
 	}
 	tmp, err := b.scratch("tmp", 0o777|os.ModeSticky)
 	if err != nil {
-		return err
+		return view, err
+	}
+	if view, err = b.view(); err != nil {
+		return view, err
 	}
 	hasTmp := false
 	for _, e := range view.Entries {
@@ -175,7 +179,7 @@ func (b *builder) processRoot(view hostview.View) error {
 		// Before everything that may lie below it, such as a workspace.
 		b.root.Places = slices.Insert(b.root.Places, 0, driver.Place{Kind: driver.Scratch, Target: "/tmp", Source: tmp.there, IsDir: true, HostIDs: true})
 	}
-	return nil
+	return view, nil
 }
 
 // smallEtc is the size up to which a file of /etc is copied. A mount costs
@@ -187,21 +191,29 @@ func smallEtcFile(e hostview.Entry) (content []byte, mode os.FileMode, ok bool) 
 	if e.IsDir || !e.ReadOnly || !within(e.Target, "/etc") {
 		return nil, 0, false
 	}
-	f, err := os.OpenFile(e.Source, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	// Without an os.File, which would be offered to the poller: there are dozens of them.
+	fd, err := unix.Open(e.Source, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, 0, false
 	}
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil || !fi.Mode().IsRegular() || fi.Size() > smallEtc {
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > smallEtc {
 		return nil, 0, false
 	}
-	content = make([]byte, fi.Size()+1)
-	n, err := io.ReadFull(f, content)
-	if err != io.ErrUnexpectedEOF && err != io.EOF {
-		return nil, 0, false // it grew, or cannot be read: show it as it is
+	content = make([]byte, st.Size+1)
+	n := 0
+	for n < len(content) {
+		m, err := unix.Read(fd, content[n:])
+		if err != nil {
+			return nil, 0, false
+		}
+		if m == 0 {
+			return content[:n], os.FileMode(st.Mode & 0o777), true
+		}
+		n += m
 	}
-	return content[:n], fi.Mode().Perm(), true
+	return nil, 0, false // it grew: show it as it is
 }
 
 // homeFolder gives the folder that becomes HOME.

@@ -210,9 +210,7 @@ func (b *builder) spec(ctx context.Context) (spec driver.Spec, notes []hostview.
 	} else {
 		b.host.trace("view")
 		var view hostview.View
-		if view, err = b.view(); err == nil {
-			err = b.processRoot(view)
-		}
+		view, err = b.processRoot()
 		env, notes = view.Env, view.Notes
 	}
 	if err != nil {
