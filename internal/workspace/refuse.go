@@ -39,7 +39,8 @@ func refuse(dir, data string, iUnderstand bool) error {
 	if dir == "/" {
 		return bailey.Errorf(bailey.CodeWorkspaceRefused, what, fix, "it is the root of the machine")
 	}
-	for home, whose := range homes() {
+	known := real{}
+	for home, whose := range homes(known) {
 		if dir == home {
 			return bailey.Errorf(bailey.CodeWorkspaceRefused, what, fix, "%s is the home folder of %s", dir, whose)
 		}
@@ -48,7 +49,7 @@ func refuse(dir, data string, iUnderstand bool) error {
 		}
 	}
 	for _, s := range systemFolders {
-		if dir == s || dir == resolveExisting(s) {
+		if dir == s || dir == known.resolve(s) {
 			return bailey.Errorf(bailey.CodeWorkspaceRefused, what, fix, "%s is a folder of the system", dir)
 		}
 	}
@@ -65,19 +66,40 @@ func refuse(dir, data string, iUnderstand bool) error {
 	return nil
 }
 
+// real gives resolveExisting's answers for many paths that share their parents,
+// as the dozens of places in /var do, and asks about each parent once. It is as
+// old as its first question, and made for one.
+type real map[string]string
+
+func (known real) resolve(path string) string {
+	path = filepath.Clean(path)
+	if r, ok := known[path]; ok {
+		return r
+	}
+	r := path
+	if parent := filepath.Dir(path); parent != path {
+		r = filepath.Join(known.resolve(parent), filepath.Base(path))
+		if fi, err := os.Lstat(r); err == nil && fi.Mode()&os.ModeSymlink != 0 {
+			r = resolveExisting(r)
+		}
+	}
+	known[path] = r
+	return r
+}
+
 // passwd is a variable for tests.
 var passwd = "/etc/passwd"
 
 // homes gives the home folders of this machine, resolved, and whose each is.
 // Homes that accounts of the system have in system folders, or at /, do not
 // count: those folders have their own rule.
-func homes() map[string]string {
+func homes(known real) map[string]string {
 	list := map[string]string{}
 	add := func(home, whose string) {
 		if !filepath.IsAbs(home) {
 			return
 		}
-		for _, h := range []string{filepath.Clean(home), resolveExisting(home)} {
+		for _, h := range []string{filepath.Clean(home), known.resolve(home)} {
 			if h != "/" {
 				if _, there := list[h]; !there {
 					list[h] = whose
