@@ -14,6 +14,15 @@
 // What a sandbox changed in its workspace is kept in the data folder, and
 // `bailey changes` shows it.
 //
+// Making a sandbox takes several milliseconds. A program that needs many of one
+// kind has them made in advance, and Create then takes one that is ready:
+//
+//	err = client.Prepare(ctx, spec, 4) // keep four ready; each is used once and replaced
+//
+// A Spec with an Image, a Template or the level container makes a sandbox with
+// a root file system of its own.
+//
 // Sandboxes need the program bailey-init, which ./scripts/build puts beside
 // bailey; Options.Init names it if it lies elsewhere.
+// Containers need baileyd as well.
 package embedded

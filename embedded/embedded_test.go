@@ -163,3 +163,42 @@ func ExampleClient() {
 	// files inside: 0
 	// files on the host: 1
 }
+
+func ExampleClient_Prepare() {
+	ctx := context.Background()
+	home, _ := os.MkdirTemp("", "bailey-home-")
+	defer os.RemoveAll(home)
+	project, _ := os.MkdirTemp("", "project-")
+	defer os.RemoveAll(project)
+
+	client, err := embedded.Open(embedded.Options{Home: home, Init: initPath})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+	spec := bailey.Spec{Workspace: project}
+	if err := client.Prepare(ctx, spec, 2); err != nil {
+		fmt.Println(err)
+		return
+	}
+	os.WriteFile(filepath.Join(project, "plan.md"), []byte("made after Prepare"), 0o644)
+	for range 3 { // the third may find none ready, and is made then
+		sandbox, err := client.Create(ctx, spec)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		result, err := sandbox.Run(ctx, bailey.Command{Args: []string{"sh", "-c", "cat plan.md; rm plan.md"}})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(string(result.Stdout))
+		sandbox.Close(ctx)
+	}
+	// Output:
+	// made after Prepare
+	// made after Prepare
+	// made after Prepare
+}

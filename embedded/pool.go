@@ -14,6 +14,9 @@ import (
 // MaxPrepared bounds how many sandboxes of one Spec are kept ready.
 const MaxPrepared = 64
 
+// maxAge is how long a prepared sandbox may wait for Create.
+const maxAge = time.Minute
+
 // pools are the sandboxes that are ready, by what they are.
 type pools struct {
 	mu     sync.Mutex
@@ -33,7 +36,7 @@ func (p *pools) open() {
 type pool struct {
 	want  want
 	n     int
-	ready []*run.Sandbox // the oldest first
+	ready []prepared // the oldest first
 	// making: a goroutine makes what is missing. It ends when nothing is, or with
 	// the first failure; the next Create starts another one.
 	making bool
@@ -41,6 +44,12 @@ type pool struct {
 	now    chan struct{} // closed to make it begin at once
 	err    error         // why it could not go on
 	errs   []error       // what could not be given back
+}
+
+// prepared is a sandbox that is ready.
+type prepared struct {
+	*run.Sandbox
+	begun time.Time // when it was begun to be made
 }
 
 // Prepare keeps n sandboxes (at most MaxPrepared) of exactly this Spec ready, so
@@ -81,7 +90,7 @@ func (c *Client) Prepare(ctx context.Context, spec bailey.Spec, n int) error {
 		ps.byKey[w.key] = p
 	}
 	p.want, p.n, p.err = w, n, nil
-	var over []*run.Sandbox
+	var over []prepared
 	if len(p.ready) > n {
 		over, p.ready = p.ready[n:], p.ready[:n:n]
 	}
@@ -141,7 +150,7 @@ func (c *Client) fill(p *pool, now <-chan struct{}, after time.Duration) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for len(p.ready) < p.n {
-		w := p.want
+		w, begun := p.want, time.Now()
 		ps.mu.Unlock()
 		s, err := c.make(ps.ctx, w)
 		ps.mu.Lock()
@@ -150,7 +159,7 @@ func (c *Client) fill(p *pool, now <-chan struct{}, after time.Duration) {
 			p.want.req.Rootfs = nil // it may be that: the next try prepares it anew
 			break
 		}
-		p.ready = append(p.ready, s)
+		p.ready = append(p.ready, prepared{s, begun})
 	}
 	p.making = false
 	close(p.idle)
@@ -179,16 +188,14 @@ func (c *Client) take(ctx context.Context, key string) *run.Sandbox {
 		s := p.ready[0]
 		p.ready = p.ready[1:]
 		ps.mu.Unlock()
-		err := s.Take(ctx)
-		ps.mu.Lock()
-		if err == nil {
+		if time.Since(s.begun) < maxAge && s.Take(ctx) == nil {
+			ps.mu.Lock()
 			c.refill(p, refillAfter)
 			ps.mu.Unlock()
-			return s
+			return s.Sandbox
 		}
-		ps.mu.Unlock()
 		ps.makers.Go(func() {
-			err := discard([]*run.Sandbox{s})
+			err := discard([]prepared{s})
 			ps.mu.Lock()
 			defer ps.mu.Unlock()
 			p.errs = append(p.errs, err)
@@ -221,7 +228,7 @@ func (c *Client) Settle(ctx context.Context) error {
 	return c.host.Wait()
 }
 
-func discard(list []*run.Sandbox) (err error) {
+func discard(list []prepared) (err error) {
 	for _, s := range list {
 		err = errors.Join(err, s.Discard(context.Background()))
 	}

@@ -464,3 +464,35 @@ func TestContainers(t *testing.T) {
 		t.Error("an image that does not exist was used")
 	}
 }
+
+// What is too old or dead is not used, goes, and is replaced.
+func TestPreparedOldOrDead(t *testing.T) {
+	c, home, project := client(t)
+	spec := bailey.Spec{Workspace: project}
+	for name, spoil := range map[string]func(){"old": func() { c.Age(time.Minute) }, "dead": c.Kill} {
+		prepare(t, c, spec, 2)
+		before := names(t, home)
+		spoil()
+		s, prepared := create(t, c, home, spec)
+		if prepared {
+			t.Errorf("%s: it was used", name)
+		}
+		output(t, s, "true")
+		if err := s.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		prepare(t, c, spec, 2)
+		if err := c.Settle(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		after := names(t, home)
+		for _, n := range before {
+			if slices.Contains(after, n) {
+				t.Errorf("%s: %s is still there", name, n)
+			}
+		}
+		if len(after) != 2 {
+			t.Errorf("%s: there are %q", name, after)
+		}
+	}
+}

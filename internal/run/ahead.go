@@ -3,19 +3,14 @@ package run
 import (
 	"context"
 	"errors"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/guest"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
 )
-
-// MaxAge is how long a sandbox made ahead may wait to be taken. What it sees of
-// the host is found out when it is made; only the workspace and whole folders
-// are seen live.
-const MaxAge = time.Minute
 
 // untouched refuses to make a sandbox ahead that would have looked at its
 // workspace before it is taken: the kernel keeps what it has found, and the host
@@ -35,21 +30,38 @@ func (b *builder) untouched(spec driver.Spec) error {
 	return nil
 }
 
+// warmUp has bailey-init go the whole way to starting a command once, so that
+// the first real one does not wait for pages of it. The command cannot exist: no
+// program of the host or of an image runs before somebody asks for it.
+func (s *Sandbox) warmUp(ctx context.Context) error {
+	_, err := s.Client.Run(ctx, guest.ExecSpec{ID: "warm-up", Argv: []string{"/dev/null/warm-up"}, Env: s.Env, Dir: "/"}, nil, 0)
+	if bailey.CodeOf(err) != bailey.CodeCommandNotFound {
+		return bailey.Errorf(bailey.CodeSetupFailed, "prepare a sandbox", "", "a command that does not exist ended with %v", err)
+	}
+	return nil
+}
+
 // Take puts a sandbox to use that was made ahead. From here on it is like one
 // made now: it is in the data folder's list, and what the host changes from now
-// on is in conflict with what it changes. After an error the sandbox is of no
+// on is in conflict with what it changes. What it sees of the host but for the
+// workspace and whole folders was found out when it was made; the caller decides
+// for how long that will do. After an error the sandbox is of no
 // use, for a reason that lies in it and not in what was asked for: Discard it.
 func (s *Sandbox) Take(ctx context.Context) error {
 	const what = "use a prepared sandbox"
 	if s.held == nil {
 		return bailey.Errorf(bailey.CodeInternal, what, "", "it was not made ahead")
 	}
-	if age := time.Since(s.begun); age > MaxAge {
-		return bailey.Errorf(bailey.CodeConflict, what, "", "it is %s old", age.Round(time.Second))
-	}
 	alive := make(chan error, 1)
 	go func() { alive <- s.Client.Ping(ctx) }()
-	err := errors.Join(s.b.plan.Renew(s.b.base.here), <-alive)
+	err := s.b.plan.Renew(s.b.base.here)
+	if err == nil {
+		inFolder := s.b.base.here == s.Run.Dir()
+		if err = s.Run.Begin(); inFolder {
+			s.b.base.here = s.Run.Dir()
+		}
+	}
+	err = errors.Join(err, <-alive)
 	select {
 	case <-s.Instance.Done():
 		err = errors.Join(err, bailey.Errorf(bailey.CodeSandboxLost, what, "", "it has ended"))
@@ -57,13 +69,6 @@ func (s *Sandbox) Take(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
-	}
-	inFolder := s.b.base.here == s.Run.Dir()
-	if err := s.Run.Begin(); err != nil {
-		return err
-	}
-	if inFolder {
-		s.b.base.here = s.Run.Dir()
 	}
 	s.b.host.awaitStamp(s.Run.Record)
 	close(s.held)

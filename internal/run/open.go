@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
@@ -24,7 +23,6 @@ type Sandbox struct {
 	Notes    []hostview.Note
 
 	b      *builder
-	begun  time.Time     // when it was made
 	held   chan struct{} // of a sandbox made ahead: closed by Take
 	closed sync.Once
 	end    bailey.End
@@ -38,7 +36,7 @@ func (h *Host) Open(ctx context.Context, req Request, agent string) (*Sandbox, e
 	if err != nil {
 		return nil, err
 	}
-	s := &Sandbox{Run: b.run, Workdir: b.req.Workdir, b: b, begun: time.Now()}
+	s := &Sandbox{Run: b.run, Workdir: b.req.Workdir, b: b}
 	if err := s.start(ctx, agent); err != nil {
 		b.abandon()
 		return nil, err
@@ -72,6 +70,12 @@ func (s *Sandbox) start(ctx context.Context, agent string) error {
 	if err != nil {
 		s.Instance.Destroy(context.WithoutCancel(ctx))
 		return bailey.Errorf(bailey.CodeSetupFailed, "speak with the sandbox's first process", "", "%w", err)
+	}
+	if s.held != nil {
+		if err := s.warmUp(ctx); err != nil {
+			s.destroy(context.WithoutCancel(ctx))
+			return err
+		}
 	}
 	return nil
 }

@@ -95,8 +95,7 @@ func (g *group) enter() ([]int, spawn.Options) {
 }
 
 // judge says what the group's counters tell about an end.
-func (g *group) judge(e bailey.End) bailey.End {
-	s := g.Stats()
+func (g *group) judge(e bailey.End, s cgroup.Stats) bailey.End {
 	// What the host does not count is -1.
 	e.Usage = bailey.Usage{CPU: max(s.CPU, 0), MemoryPeak: max(s.MemoryPeak, 0), PidsPeak: max(s.PidsPeak, 0)}
 	if s.OOMKills > 0 || e.Reason == bailey.EndOOM {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/driver/linux/cgroup"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/pid1"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/spawn"
 )
@@ -33,7 +34,11 @@ type instance struct {
 	done   chan struct{}
 	end    bailey.End
 	victim string // and peak: what watchMemory saw
-	peak   int64
+	// counted, when Destroy has made it, is closed when stats are what the group
+	// had used when it was about to end.
+	counted chan struct{}
+	stats   cgroup.Stats
+	peak    int64
 
 	once sync.Once
 }
@@ -92,12 +97,17 @@ func (in *instance) watch() {
 	in.mu.Lock()
 	ws, _ := in.proc.Reap()
 	in.reaped = true
-	reason, victim, peak := in.reason, in.victim, in.peak
+	reason, victim, peak, counted := in.reason, in.victim, in.peak, in.counted
 	in.mu.Unlock()
 	if in.timer != nil {
 		in.timer.Stop()
 	}
-	in.end = in.group.judge(verdict(last, ws, reason, in.group.limits))
+	if counted != nil {
+		<-counted
+	} else {
+		in.stats = in.group.Stats()
+	}
+	in.end = in.group.judge(verdict(last, ws, reason, in.group.limits), in.stats)
 	if victim != "" {
 		in.end.Victim, in.end.Peak = victim, peak
 	}
@@ -186,7 +196,18 @@ func (in *instance) Stats(context.Context) (driver.Stats, error) { return in.gro
 
 // Destroy ends the sandbox and gives back what the driver holds for it.
 func (in *instance) Destroy(context.Context) error {
+	in.mu.Lock()
+	var counted chan struct{}
+	if !in.reaped && in.counted == nil {
+		counted = make(chan struct{})
+		in.counted = counted
+	}
+	in.mu.Unlock()
 	in.Kill(bailey.EndUser)
+	if counted != nil { // while the kernel takes it down
+		in.stats = in.group.Stats()
+		close(counted)
+	}
 	<-in.done
 	var err error
 	in.once.Do(func() { err = in.release() })

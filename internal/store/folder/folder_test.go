@@ -465,3 +465,53 @@ func TestParseRecordRefuses(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A run made ahead is in no list before it begins, lives while its lock is held,
+// and goes with the next sweep when it is not.
+func TestReady(t *testing.T) {
+	f := open(t)
+	r, err := f.Ready(Record{Level: bailey.IsolationProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := func() int {
+		t.Helper()
+		l, err := f.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(l)
+	}
+	other, err := OpenAt(f.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := other.Sweep(); n != 0 || err != nil || list() != 0 || !other.Alive(r.ID()) {
+		t.Errorf("before it begins: swept %d (%v), %d in the list, alive %v", n, err, list(), other.Alive(r.ID()))
+	}
+	made := r.Record.Started
+	if err := r.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := other.Find(r.ID()); err != nil || !found.Record.Started.After(made) || found.Dir() != r.Dir() {
+		t.Errorf("when it has begun: %+v, %v", found, err)
+	}
+	if list() != 1 || !other.Alive(r.ID()) {
+		t.Errorf("when it has begun: %d in the list, alive %v", list(), other.Alive(r.ID()))
+	}
+	r.Close()
+	if other.Alive(r.ID()) || other.Alive("aaaaaaaaaa") || other.Alive("../x") {
+		t.Error("what is dead or was never there is alive")
+	}
+
+	if r, err = f.Ready(Record{}); err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	if other.Alive(r.ID()) {
+		t.Error("one that nobody holds is alive")
+	}
+	if n, err := other.Sweep(); n != 1 || err != nil || list() != 1 {
+		t.Errorf("swept %d (%v), %d in the list", n, err, list())
+	}
+}
