@@ -135,7 +135,9 @@ func TestCutAtEveryByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
-	recorded := rec.out.Bytes()
+	rec.mu.Lock() // what the client still had to say may be on its way
+	recorded := bytes.Clone(rec.out.Bytes())
+	rec.mu.Unlock()
 	if b, _ := os.ReadFile(count); string(b) != "run\n" {
 		t.Fatalf("%q", b)
 	}
