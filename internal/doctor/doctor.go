@@ -219,6 +219,14 @@ var needs = map[bailey.Isolation][]string{
 
 // level judges one of the levels that this version has.
 func (h *host) level(l bailey.Isolation) (ok bool, why string, fix []Step) {
+	if ok, why, fix = h.boundary(l); ok && l == bailey.IsolationContainer && h.Executable != "" && !h.beside("baileyd") {
+		return false, "baileyd is not beside bailey", []Step{keepTogether}
+	}
+	return ok, why, fix
+}
+
+// boundary says whether a level's boundary can be built.
+func (h *host) boundary(l bailey.Isolation) (ok bool, why string, fix []Step) {
 	if h.OS == "linux" {
 		var untried []string
 		for _, name := range needs[l] {

@@ -253,13 +253,16 @@ func TestHosts(t *testing.T) {
 				p.Executable += "x/bailey"
 				p.FileSystem = func(string) (FileSystem, error) { return FileSystem{Kind: "NFS", Free: 1 << 40}, nil }
 				p.Cgroups = func() Cgroups {
-					return Cgroups{Version: "none", Controllers: []Controller{{Name: "memory", Trial: Trial{Why: "no delegation", Fix: "systemd-run --user"}}}}
+					return Cgroups{Version: "none", Controllers: []Controller{
+						{Name: "memory", Trial: Trial{Why: "no delegation", Fix: "systemd-run --user"}}, {Name: "pids", Trial: Trial{Why: "no delegation", Fix: "systemd-run --user"}},
+					}}
 				}
 			},
 			results: map[string]want{
 				"memory": {status: Warn}, "landlock": {Warn, "one wall less", []string{"lsm="}, nil}, "kvm": {Info, "no /dev/kvm", []string{"modprobe kvm_intel"}, nil},
-				"programs": {Warn, "bailey-init and baileyd", []string{"./scripts/build"}, nil}, "data-folder": {Warn, "copied whole", []string{"BAILEY_HOME"}, nil},
+				"programs": {Warn, "baileyd is not beside bailey, and is needed for the level container", []string{"./scripts/build"}, nil}, "data-folder": {Warn, "copied whole", []string{"BAILEY_HOME"}, nil},
 				"cgroups": {status: Warn, why: "limit_unavailable"}, "cgroup-memory": {Warn, "no delegation", []string{"systemd-run"}, nil},
+				"cgroup-pids":     {status: OK, why: "several users"},
 				"subordinate-ids": {Warn, "/etc/subuid gives", []string{"usermod --add-subuids"}, nil},
 			},
 		},
@@ -363,5 +366,40 @@ func TestHosts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestContainerNeedsBaileyd: without the program that prepares its root file
+// system, the level container does not work, whatever the driver can build.
+func TestContainerNeedsBaileyd(t *testing.T) {
+	p := ordinary(t)
+	p.Sandbox = func(context.Context, bailey.Isolation) Trial { return Trial{OK: true} }
+	container := func() Level {
+		for _, l := range Check(context.Background(), p).Levels {
+			if l.Level == bailey.IsolationContainer {
+				return l
+			}
+		}
+		t.Fatal("there is no level container")
+		return Level{}
+	}
+	if l := container(); !l.Available {
+		t.Errorf("with all programs: %+v", l)
+	}
+	if err := os.Remove(filepath.Join(filepath.Dir(p.Executable), "bailey-init")); err != nil {
+		t.Fatal(err)
+	}
+	if l := container(); !l.Available {
+		t.Errorf("without bailey-init: %+v", l)
+	}
+	if err := os.Remove(filepath.Join(filepath.Dir(p.Executable), "baileyd")); err != nil {
+		t.Fatal(err)
+	}
+	if l := container(); l.Available || l.Why != "baileyd is not beside bailey" || len(l.Fix) != 1 {
+		t.Errorf("without baileyd: %+v", l)
+	}
+	var text bytes.Buffer
+	if err := Check(context.Background(), p).WriteText(&text); err != nil || !strings.Contains(text.String(), "container    no   baileyd is not beside bailey") {
+		t.Errorf("the text is (%v):\n%s", err, text.String())
 	}
 }

@@ -132,7 +132,15 @@ func (h *host) cgroups() []Result {
 		if ctl.Value != "" {
 			r.Value = ctl.Value
 		}
-		if !ctl.OK {
+		if !ctl.OK && ctl.Name == "pids" {
+			// RLIMIT_NPROC counts a user's processes, so it serves where a sandbox has
+			// one user only.
+			r.Value = "held by an rlimit at the process level"
+			r.Why = "where a sandbox has several users, --pids needs a control group"
+			if ctl.Why != "" {
+				r.Why += ": " + ctl.Why
+			}
+		} else if !ctl.OK {
 			missing++
 			r.Status, r.Value = Warn, "cannot be enforced"
 			if ctl.Fix != "" {

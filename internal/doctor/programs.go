@@ -106,6 +106,23 @@ func (h *host) optional() []Result {
 	return results
 }
 
+// companion is a program that belongs beside bailey, and what needs it.
+type companion struct{ name, needed string }
+
+var companions = []companion{
+	{"bailey-init", "sandboxes that stay (package embedded)"},
+	{"baileyd", "the level container"},
+}
+
+// beside says whether a program lies beside bailey.
+func (h *host) beside(name string) bool {
+	fi, err := os.Stat(path.Join(path.Dir(h.Executable), name))
+	return err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0
+}
+
+// keepTogether is what to do about a program that is not there.
+var keepTogether = Step{Text: "build everything, and keep the three programs in one folder", Command: "./scripts/build"}
+
 // programs looks for what belongs beside bailey.
 func (h *host) programs() Result {
 	r := Result{Name: "programs", Title: "Bailey's own programs", Status: OK}
@@ -113,23 +130,19 @@ func (h *host) programs() Result {
 		r.Status, r.Value = Unknown, "it is not known where bailey is"
 		return r
 	}
-	var there, missing []string
-	for _, name := range []string{"bailey-init", "baileyd"} {
-		fi, err := os.Stat(path.Join(path.Dir(h.Executable), name))
-		if err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
-			there = append(there, name)
-		} else {
-			missing = append(missing, name)
-		}
-	}
 	r.Value = "bailey"
-	for _, name := range there {
-		r.Value += ", " + name
+	var missing []string
+	for _, c := range companions {
+		if h.beside(c.name) {
+			r.Value += ", " + c.name
+		} else {
+			missing = append(missing, c.name+" is not beside bailey, and is needed for "+c.needed)
+		}
 	}
 	if len(missing) > 0 {
 		r.Status = Warn
-		r.Why = strings.Join(missing, " and ") + " not found beside bailey; sandboxes that stay need them, `bailey run` does not"
-		r.Fix = []Step{{Text: "build everything, and keep the files together", Command: "./scripts/build"}}
+		r.Why = strings.Join(missing, "; ")
+		r.Fix = []Step{keepTogether}
 	}
 	return r
 }

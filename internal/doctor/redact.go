@@ -26,7 +26,7 @@ type secretForms struct {
 // forms are compiled when a report is written: every command links this package.
 var forms = sync.OnceValue(func() secretForms {
 	return secretForms{
-		absolutePath: regexp.MustCompile(`/[^\s"'<>|:;,()` + "`" + `]+`),
+		absolutePath: regexp.MustCompile(`(?:\bGNU)?/[^\s"'<>|:;,()` + "`" + `]+`),
 		longHex:      regexp.MustCompile(`(?i)\b[0-9a-f]{16,}\b`),
 		uuid:         regexp.MustCompile(`(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`),
 		mac:          regexp.MustCompile(`(?i)\b(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}\b`),
@@ -128,6 +128,13 @@ func (d redactions) text(s string) string {
 	s = f.uuid.ReplaceAllString(s, "ID")
 	s = f.mac.ReplaceAllString(s, "ADDRESS")
 	s = f.absolutePath.ReplaceAllStringFunc(s, func(p string) string {
+		if p == "GNU/Linux" { // a system's name and no path
+			return p
+		}
+		p, gnu := strings.CutPrefix(p, "GNU")
+		if gnu {
+			return "GNU/PATH"
+		}
 		for _, public := range publicPaths {
 			if p == public || strings.HasPrefix(p, public+"/") {
 				return p

@@ -130,10 +130,28 @@ func TestRedaction(t *testing.T) {
 		})
 	}
 	// Names that are not personal stay.
-	r := Report{Kernel: "5.15.167.4-microsoft-standard-WSL2", Results: []Result{{Value: "root on localhost runs /usr/bin/true"}}}
+	r := Report{System: "Debian GNU/Linux 12 (bookworm)", Kernel: "5.15.167.4-microsoft-standard-WSL2", Results: []Result{{Value: "root on localhost runs /usr/bin/true"}}}
 	out := r.Redacted(Identity{User: "root", Home: "/root", Hostname: "localhost"})
-	if out.Kernel != r.Kernel || out.Results[0].Value != r.Results[0].Value {
+	if out.System != r.System || out.Kernel != r.Kernel || out.Results[0].Value != r.Results[0].Value {
 		t.Errorf("redacted to %+v", out)
+	}
+}
+
+// TestRedactionOfWhatLooksLikeAName: only the name itself is no path.
+func TestRedactionOfWhatLooksLikeAName(t *testing.T) {
+	d := redactor(Identity{})
+	for in, want := range map[string]string{
+		"GNU/Linux":         "GNU/Linux",
+		"a GNU/Linux, b":    "a GNU/Linux, b",
+		"GNU/Linux/secret":  "GNU/PATH",
+		"GNU/Linuxsecret":   "GNU/PATH",
+		"XGNU/Linux":        "XGNU/PATH",
+		"/srv/GNU/Linux":    "/PATH",
+		"see GNU/secret/me": "see GNU/PATH",
+	} {
+		if got := d.text(in); got != want {
+			t.Errorf("%q becomes %q, not %q", in, got, want)
+		}
 	}
 }
 
