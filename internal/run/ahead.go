@@ -70,7 +70,6 @@ func (s *Sandbox) Take(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.b.host.awaitStamp(s.Run.Record)
 	close(s.held)
 	if s.Workdir != s.b.plan.Dir {
 		fi, err := s.Client.Stat(ctx, s.Workdir, nil)

@@ -72,8 +72,8 @@ type Record struct {
 	// Started is when Create was called, or Begin for a run made ahead. A host
 	// file whose change time is later was changed while the run went on. Linux
 	// stamps files with a clock that may lag behind by a tick (at most 10 ms), so
-	// a change in the first tick can look older; nobody runs a command before it
-	// has passed, where stamps are no finer than that.
+	// a change in the first tick after Create, before any sandbox has run a
+	// command, can look older. Begin does without that tick; see startStamp.
 	Started time.Time   `json:"started"`
 	Ended   time.Time   `json:"ended,omitzero"`
 	End     *bailey.End `json:"end,omitempty"`

@@ -105,7 +105,13 @@ func (f *Folder) Ready(rec Record) (*Run, error) {
 // Begin makes a run of Ready one like any other, which started now. Dir is
 // another one afterwards.
 func (r *Run) Begin() error {
-	r.Record.Started = time.Now().UTC()
+	if r.lock == nil {
+		return bailey.Errorf(bailey.CodeInternal, "begin a run", "", "the run's lock is not held")
+	}
+	var err error
+	if r.Record.Started, err = r.startStamp(); err != nil {
+		return bailey.Errorf(bailey.CodeStorage, "begin a run", "", "%w", err)
+	}
 	if err := r.Save(); err != nil {
 		return err
 	}
@@ -185,6 +191,9 @@ func (r *Run) Close() error {
 	err := r.disk.Close()
 	r.disk = nil
 	if r.lock != nil {
+		// A child that is about to execute something may have copies of this
+		// process's descriptors for a moment, and with them the lock.
+		unix.FcntlFlock(r.lock.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
 		err = errors.Join(err, r.lock.Close())
 		r.lock = nil
 	}
