@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
@@ -69,8 +70,17 @@ func Open(opt Options) (*Client, error) {
 	}
 	c.host = run.NewHost(f, c.driver)
 	c.pools.open()
+	c.pools.makers.Go(func() { // and its control groups
+		ctx, cancel := context.WithTimeout(c.pools.ctx, sweepWithin)
+		defer cancel()
+		c.driver.Sweep(ctx, f.Alive)
+	})
 	return c, nil
 }
+
+// sweepWithin bounds the wait for processes that a dead Client's control groups
+// still hold. There are none but while they are just being ended.
+const sweepWithin = 5 * time.Second
 
 // find looks for another program of Bailey where it usually lies, in the folders
 // given first. option is what names it otherwise.
