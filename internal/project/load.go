@@ -5,7 +5,7 @@ import (
 )
 
 // Load gives the settings of the workspace's project file, if a person trusts
-// it. One that is not trusted, or has changed since, or cannot be read safely,
+// it, with a note that is Fine. One that is not trusted, or has changed since, or cannot be read safely,
 // is ignored with a note; if required is true it is an error with the code
 // untrusted instead, and an absent one is one with not_found. A trusted file
 // that is malformed, or names something outside of the workspace, is always an error.
@@ -16,7 +16,7 @@ func Load(workspace string, store *Store, required bool) (Settings, []Note, erro
 		if required {
 			return Settings{}, nil, err
 		}
-		return Settings{}, []Note{{FileName, "ignored: " + err.Error()}}, nil
+		return Settings{}, []Note{{Field: FileName, Text: "ignored: " + err.Error()}}, nil
 	}
 	if f == nil {
 		if required {
@@ -33,7 +33,7 @@ func Load(workspace string, store *Store, required bool) (Settings, []Note, erro
 		if required {
 			return Settings{}, nil, err
 		}
-		return Settings{}, []Note{{FileName, "ignored: " + why + "; read it, then run `bailey trust`"}}, nil
+		return Settings{}, []Note{{Field: FileName, Text: "ignored: " + why + "; read it, then run `bailey trust`"}}, nil
 	}
 	s, err := Parse(f.Data, workspace)
 	if err != nil {
@@ -50,5 +50,5 @@ func Load(workspace string, store *Store, required bool) (Settings, []Note, erro
 			return Settings{}, nil, err
 		}
 	}
-	return s, nil, nil
+	return s, []Note{{Field: FileName, Text: "used, as you have trusted it, with SHA-256 " + f.Hash, Fine: true}}, nil
 }

@@ -65,7 +65,7 @@ type merger struct {
 	notes           []Note
 }
 
-func (m *merger) note(field, text string) { m.notes = append(m.notes, Note{field, text}) }
+func (m *merger) note(field, text string) { m.notes = append(m.notes, Note{Field: field, Text: text}) }
 
 // root chooses the root file system.
 func (m *merger) root() {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,8 +71,10 @@ var personal = map[string]string{
 	"policy":           "it says what the sandbox may do",
 	"workspace":        "it is where the file lies",
 	"user":             "it says whose rights the sandbox has",
-	"mount":            "write mounts, a list",
 }
+
+// Names gives the settings that a file may have, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(fields)) }
 
 // parser reads one file. The first error stays.
 type parser struct {
@@ -188,7 +192,7 @@ func (p *parser) mapping(root *yaml.Node, s *Settings) {
 		case ours:
 			p.fail(k, "%s cannot be set by a project: %s", k.Value, why)
 		default:
-			p.fail(k, "there is no setting %s", strconv.Quote(short(k.Value)))
+			p.fail(k, "there is no setting %s; there are %s", strconv.Quote(short(k.Value)), strings.Join(Names(), ", "))
 		}
 	}
 }

@@ -114,7 +114,7 @@ func TestParseRefuses(t *testing.T) {
 		{"allow: [example.org]", "allow cannot"},
 		{"workspace: /", "workspace cannot"},
 		{"user: 0", "user cannot"},
-		{"mount: x", "write mounts"},
+		{"mount: x", `there is no setting "mount"; there are copy, cpus, disk, env, home, image, io, isolation, memory, min-isolation, mounts, output,`},
 		{"i_understand: true", "there is no setting"},
 		// Types and values
 		{"version: 2", "version 2 is not known"},

@@ -45,4 +45,7 @@ type Settings struct {
 type Note struct {
 	Field string `json:"field"` // its name in the file, or the file's
 	Text  string `json:"text"`
+	// Fine says that all is as the person expects, so that it is worth a line
+	// only to who asks for more.
+	Fine bool `json:"-"`
 }

@@ -248,7 +248,7 @@ func TestLoad(t *testing.T) {
 	noted("nobody has trusted")
 	trust()
 	s, notes, err := Load(ws, store, true)
-	if err != nil || len(notes) != 0 || s.Limits.Memory != 1<<30 || s.Image != filepath.Join(ws, "img") || s.Mounts[0].Source != filepath.Join(ws, "data") {
+	if err != nil || len(notes) != 1 || !notes[0].Fine || !strings.Contains(notes[0].Text, open(t, ws).Hash) || s.Limits.Memory != 1<<30 || s.Image != filepath.Join(ws, "img") || s.Mounts[0].Source != filepath.Join(ws, "data") {
 		t.Errorf("got %+v, %v, %v", s, notes, err)
 	}
 
