@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -59,6 +60,9 @@ func dispatch(args []string, stdout, stderr io.Writer) int {
 		usage(stdout)
 		return 0
 	}
+	if args[0] == "--version" {
+		args = append([]string{"version"}, args[1:]...)
+	}
 	list := commands()
 	i := slices.IndexFunc(list, func(c command) bool { return c.name == args[0] })
 	if i < 0 {
@@ -91,9 +95,32 @@ func (inv *invocation) parse() ([]string, error) {
 		if errors.Is(err, pflag.ErrHelp) {
 			return nil, err
 		}
-		return nil, bailey.Errorf(bailey.CodeUsage, "read the flags of bailey "+inv.name, "`bailey help "+inv.name+"` lists them", "%w", err)
+		return nil, inv.flagError(err)
 	}
 	return inv.flags.Args(), nil
+}
+
+// flagError says what is wrong with a flag, in one message with one code.
+func (inv *invocation) flagError(err error) error {
+	var value *pflag.InvalidValueError
+	if !errors.As(err, &value) {
+		return bailey.Errorf(bailey.CodeUsage, "read the flags of bailey "+inv.name, "`bailey help "+inv.name+"` lists them", "%w", err)
+	}
+	name := " for --" + value.GetFlag().Name
+	var own *bailey.Error
+	if errors.As(err, &own) {
+		return bailey.Errorf(own.Code, own.What+name, own.Fix, "%s", own.Why)
+	}
+	return bailey.Errorf(bailey.CodeUsage, "read "+strconv.Quote(value.GetValue())+name, "`bailey help "+inv.name+"` says what it takes", "%w", value.Unwrap())
+}
+
+// alone reads the flags of a command that takes nothing else.
+func (inv *invocation) alone() error {
+	args, err := inv.parse()
+	if err == nil && len(args) > 0 {
+		err = bailey.Errorf(bailey.CodeUsage, "run bailey "+inv.name, "leave it out", "it takes no argument, and %q is one", args[0])
+	}
+	return err
 }
 
 // explain gives an error in the form that people and programs read.

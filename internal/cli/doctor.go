@@ -17,7 +17,7 @@ func doctorCommand(inv *invocation) (int, error) {
 	var report bool
 	inv.flags.BoolVar(&inv.json, "json", false, "print JSON")
 	inv.flags.BoolVar(&report, "report", false, "for a bug report: without names, paths and addresses of yours")
-	if _, err := inv.parse(); err != nil {
+	if err := inv.alone(); err != nil {
 		return 0, err
 	}
 	home, err := folder.DefaultPath()

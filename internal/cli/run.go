@@ -81,8 +81,10 @@ func (f *runFlags) refuse(inv *invocation, cmd []string) error {
 		return usage("deal with the changes", "leave one of them out", "with --writable changes are on the host at once")
 	case len(f.allow) > 0:
 		return bailey.Errorf(bailey.CodeNotAvailable, "allow "+f.allow[0], "run it without --allow; the sandbox has no network", "network access by name comes with the gate")
-	case f.Limits.Pids <= 0 && inv.flags.Changed("pids"), !(f.Limits.CPUs > 0) && inv.flags.Changed("cpus"): // NaN is not above zero
-		return usage("set limits", "leave it out for the default", "a limit is a number above zero")
+	case f.Limits.Pids <= 0 && inv.flags.Changed("pids"):
+		return usage("set the limit --pids", "leave it out for the default", "it is a number above zero")
+	case !(f.Limits.CPUs > 0) && inv.flags.Changed("cpus"): // NaN is not above zero
+		return usage("set the limit --cpus", "leave it out for no limit", "it is a number above zero")
 	}
 	return nil
 }
@@ -102,12 +104,16 @@ func runCommand(inv *invocation) (int, error) {
 	if f.UID, f.GID, err = parseUser(f.user); err != nil {
 		return 0, err
 	}
+	ws, err := f.folder()
+	if err != nil {
+		return 0, err
+	}
 	h, sweep, err := newHost()
 	if err != nil {
 		return 0, err
 	}
 	defer sweep()
-	if err := f.settle(inv, h); err != nil {
+	if err := f.settle(inv, h, ws); err != nil {
 		return 0, err
 	}
 	if f.Level == bailey.IsolationContainer {

@@ -3,7 +3,11 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/hostview"
 	"github.com/bailey-sandbox/bailey/internal/project"
 	"github.com/bailey-sandbox/bailey/internal/run"
@@ -12,7 +16,7 @@ import (
 
 // settle brings the flags and the project's file together and decides what
 // follows from both.
-func (f *runFlags) settle(inv *invocation, h *run.Host) error {
+func (f *runFlags) settle(inv *invocation, h *run.Host, ws string) error {
 	wd, err := os.Getwd()
 	if err != nil && f.Dir == "" {
 		return nil // the run itself says what is wrong with the folder
@@ -30,8 +34,8 @@ func (f *runFlags) settle(inv *invocation, h *run.Host) error {
 		user.Mounts = append(user.Mounts, mount)
 	}
 	s := user
-	if !f.noProject {
-		if s, err = f.withProject(inv, h, user, wd); err != nil {
+	if !f.noProject && ws != "" {
+		if s, err = f.withProject(inv, h, user, ws); err != nil {
 			return err
 		}
 	}
@@ -44,22 +48,55 @@ func (f *runFlags) settle(inv *invocation, h *run.Host) error {
 		}
 	}
 	f.Level, f.LevelReason, err = run.Choose(run.Ask{Level: f.isolation, Min: f.min, Root: f.image != "" || f.template != ""})
+	if err == nil {
+		err = f.nestable(ws)
+	}
 	return err
 }
 
-// withProject merges the project's file in, if a person trusts it.
-func (f *runFlags) withProject(inv *invocation, h *run.Host, user project.Settings, wd string) (project.Settings, error) {
+// nestable refuses --nested-sandboxes where it would open the kernel wider and
+// bring nothing: a process whose id is 0 may not map it into a user namespace of
+// its own without CAP_SETFCAP, see user_namespaces(7), and at the level process
+// nobody has that.
+func (f *runFlags) nestable(ws string) error {
+	if !f.Nested || f.Level != bailey.IsolationProcess || !f.isRoot(ws) {
+		return nil
+	}
+	return bailey.Errorf(bailey.CodeNotAvailable, "let programs inside make namespaces",
+		"add --user 1000, or work in a folder that root does not own", "the command would have the id 0, which the kernel lets nobody map without rights that it has not")
+}
+
+// isRoot says whether the command has the id 0 inside at the process level.
+func (f *runFlags) isRoot(ws string) bool {
+	if f.UID >= 0 {
+		return f.UID == 0
+	}
+	var st unix.Stat_t // the workspace's owner is who it is
+	return os.Geteuid() == 0 && ws != "" && unix.Stat(ws, &st) == nil && st.Uid == 0
+}
+
+// folder gives the real path of the workspace; "" if it cannot be told, of
+// which the run itself says what is wrong.
+func (f *runFlags) folder() (string, error) {
 	dir := f.Dir
 	if dir == "" {
-		dir = wd
+		dir = "."
 	}
-	ws, err := filepath.EvalSymlinks(dir)
+	ws, err := filepath.Abs(dir)
 	if err == nil {
-		ws, err = filepath.Abs(ws)
+		ws, err = filepath.EvalSymlinks(ws)
 	}
 	if err != nil {
-		return user, nil // the run itself says what is wrong with the folder
+		return "", nil
 	}
+	if fi, err := os.Stat(ws); err == nil && !fi.IsDir() {
+		return "", bailey.Errorf(bailey.CodeUsage, "use "+strconv.Quote(dir)+" as the workspace", "name the folder that it lies in", "it is a file")
+	}
+	return ws, nil
+}
+
+// withProject merges the project's file in, if a person trusts it.
+func (f *runFlags) withProject(inv *invocation, h *run.Host, user project.Settings, ws string) (project.Settings, error) {
 	file, notes, err := project.Load(ws, trustStore(h.Folder.Path()), false)
 	if err != nil {
 		return user, err
@@ -69,7 +106,13 @@ func (f *runFlags) withProject(inv *invocation, h *run.Host, user project.Settin
 		return user, err
 	}
 	for _, n := range append(notes, more...) {
-		inv.say("%s: %s: %s", project.FileName, terminal.Printable(n.Field), terminal.Printable(n.Text))
+		switch {
+		case n.Fine && (!f.verbose || inv.json):
+		case n.Field == project.FileName:
+			inv.say("%s: %s", project.FileName, terminal.Printable(n.Text))
+		default:
+			inv.say("%s: %s: %s", project.FileName, terminal.Printable(n.Field), terminal.Printable(n.Text))
+		}
 	}
 	return merged, nil
 }

@@ -25,15 +25,19 @@ func trustCommand(inv *invocation) (int, error) {
 		return 0, err
 	}
 	dir := "."
-	if len(args) > 0 {
+	switch len(args) {
+	case 0:
+	case 1:
 		dir = args[0]
+	default:
+		return 0, bailey.Errorf(bailey.CodeUsage, "trust a project's file", "call it for one after the other", "%d folders were named", len(args))
 	}
 	ws, err := filepath.Abs(dir)
 	if err == nil {
 		ws, err = filepath.EvalSymlinks(ws)
 	}
-	if err != nil || len(args) > 1 {
-		return 0, bailey.Errorf(bailey.CodeUsage, "trust a project's file", "name one folder that exists", "%v", err)
+	if err != nil {
+		return 0, bailey.Errorf(bailey.CodeUsage, "trust a project's file", "name a folder that exists", "%w", err)
 	}
 	home, err := folder.Open()
 	if err != nil {
@@ -46,7 +50,11 @@ func trustCommand(inv *invocation) (int, error) {
 	if revoke {
 		n, err := store.Untrust(filepath.Join(ws, project.FileName))
 		if err == nil {
-			fmt.Fprintf(inv.stdout, "%d forms of %s are trusted no longer\n", n, terminal.Printable(filepath.Join(ws, project.FileName)))
+			forms := "%d forms of %s are trusted no longer\n"
+			if n == 1 {
+				forms = "%d form of %s is trusted no longer\n"
+			}
+			fmt.Fprintf(inv.stdout, forms, n, terminal.Printable(filepath.Join(ws, project.FileName)))
 		}
 		return 0, err
 	}
@@ -65,7 +73,8 @@ func trustCommand(inv *invocation) (int, error) {
 			return 0, err
 		}
 	} else if !strings.EqualFold(hash, file.Hash) {
-		return 0, bailey.Errorf(bailey.CodeUntrusted, "trust "+project.FileName, "read it again", "its SHA-256 is %s", file.Hash)
+		// The right hash is not told: who copies it from here has not read the file.
+		return 0, bailey.Errorf(bailey.CodeUntrusted, "trust "+project.FileName, "read the file, and give the hash of what you have read (sha256sum)", "it does not have that SHA-256")
 	}
 	if err := store.Trust(file.Path, file.Hash); err != nil {
 		return 0, err

@@ -9,7 +9,7 @@ import (
 var Version = ""
 
 func versionCommand(inv *invocation) (int, error) {
-	if _, err := inv.parse(); err != nil {
+	if err := inv.alone(); err != nil {
 		return 0, err
 	}
 	fmt.Fprintln(inv.stdout, "bailey", version())
