@@ -79,6 +79,10 @@ func TestEnds(t *testing.T) {
 		{bailey.End{Reason: bailey.EndOOM, Limit: 64, Victim: "cc1"}, bailey.ExitLimit, "ended by its memory limit of 64 bytes (victim cc1)"},
 		{bailey.End{Reason: bailey.EndOutput, Limit: 5}, bailey.ExitLimit, "ended by its output limit of 5 bytes"},
 		{bailey.End{Reason: bailey.EndDiskFull, Limit: 5}, bailey.ExitLimit, "ended by its disk limit of 5 bytes"},
+		{bailey.End{Reason: bailey.EndOOM, Limit: 64 << 20}, bailey.ExitLimit, "ended by its memory limit of 64 MiB"},
+		{bailey.End{Reason: bailey.EndOutput, Limit: 3 << 29}, bailey.ExitLimit, "ended by its output limit of 1.5 GiB"},
+		{bailey.End{Reason: bailey.EndDiskFull, Limit: 2000}, bailey.ExitLimit, "ended by its disk limit of 2 KiB"},
+		{bailey.End{Reason: bailey.EndDiskFull, Limit: 5000 << 40}, bailey.ExitLimit, "ended by its disk limit of 5000 TiB"},
 		{bailey.End{Reason: bailey.EndPids, Limit: 5}, bailey.ExitLimit, "ended by its limit of 5 processes"},
 		{bailey.End{Reason: bailey.EndBudget}, bailey.ExitLimit, "ended: budget"},
 	} {

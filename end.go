@@ -2,6 +2,7 @@ package bailey
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -81,17 +82,17 @@ func (e End) String() string {
 	case EndTimeout:
 		return "ended by its timeout"
 	case EndOOM:
-		s := fmt.Sprintf("ended by its memory limit of %d bytes", e.Limit)
+		s := fmt.Sprintf("ended by its memory limit of %s", size(e.Limit))
 		if e.Victim != "" {
 			s += " (victim " + e.Victim + ")"
 		}
 		return s
 	case EndDiskFull:
-		return fmt.Sprintf("ended by its disk limit of %d bytes", e.Limit)
+		return fmt.Sprintf("ended by its disk limit of %s", size(e.Limit))
 	case EndPids:
 		return fmt.Sprintf("ended by its limit of %d processes", e.Limit)
 	case EndOutput:
-		return fmt.Sprintf("ended by its output limit of %d bytes", e.Limit)
+		return fmt.Sprintf("ended by its output limit of %s", size(e.Limit))
 	case EndHostLost:
 		return "lost with the process that held it"
 	case EndUser:
@@ -101,4 +102,17 @@ func (e End) String() string {
 	default:
 		return "ended: " + string(e.Reason)
 	}
+}
+
+// size writes a number of bytes for people: in the largest unit that leaves a
+// number of at least 1, with one decimal where there is one.
+func size(n int64) string {
+	if n < 1<<10 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	value, unit := float64(n), 0
+	for value >= 1<<10 && unit < 4 {
+		value, unit = value/(1<<10), unit+1
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + " " + [...]string{"", "KiB", "MiB", "GiB", "TiB"}[unit]
 }

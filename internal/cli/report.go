@@ -25,7 +25,7 @@ const shownChanges = 20
 func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
 	ctx := context.Background()
 	code := out.End.Code()
-	failure := run.StartError(f.Command[0], out.End)
+	failure := run.StartError(f.Request, out.End)
 	if out.Failed != nil {
 		code, failure = bailey.ExitBailey, out.Failed
 	}

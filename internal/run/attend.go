@@ -3,12 +3,14 @@ package run
 import (
 	"context"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/image/rootfs"
 	"github.com/bailey-sandbox/bailey/internal/terminal"
 )
 
@@ -158,15 +160,28 @@ func (b *builder) wait(ctx context.Context, in driver.Instance, relay *terminal.
 	}
 }
 
-// StartError gives the error for a command that the sandbox could not
+// StartError gives the error for a command of req that the sandbox could not
 // start, or nil.
-func StartError(command string, e bailey.End) error {
+func StartError(req Request, e bailey.End) error {
 	if e.Reason != bailey.EndNotStarted {
 		return nil
 	}
-	code, fix := bailey.CodeCommandNotExecutable, ""
-	if e.ExitCode == 127 {
-		code, fix = bailey.CodeCommandNotFound, "what is not on PATH below /usr or in a toolchain's folder does not exist inside; show it with --mount"
+	command := terminal.Printable(req.Command[0])
+	path := strings.ContainsRune(req.Command[0], '/')
+	code, why, fix := bailey.CodeCommandNotExecutable, e.Detail+" inside the sandbox", ""
+	switch {
+	case e.ExitCode == 127 && path:
+		// execve(2) says the same of a script whose interpreter is absent.
+		code, why = bailey.CodeCommandNotFound, "it does not exist inside the sandbox, or what runs it does not"
+		fix = "look at the path and, if it is a script, at the interpreter in its first line"
+	case e.ExitCode == 127 && req.Level == bailey.IsolationContainer:
+		code, why, fix = bailey.CodeCommandNotFound, "the image has no "+command+" on its PATH", "choose an image that has it, or give its whole path"
+		if req.Rootfs != nil && req.Rootfs.Kind == rootfs.KindHost {
+			why, fix = "the host's /usr has no "+command+" on PATH", "the template host is made of /usr alone; give its whole path, or use an image"
+		}
+	case e.ExitCode == 127:
+		code, why = bailey.CodeCommandNotFound, "there is no "+command+" on PATH inside the sandbox"
+		fix = "only what is below /usr or in a toolchain's folder on PATH exists there; show another folder with --mount and name the program in it"
 	}
-	return bailey.Errorf(code, "run "+terminal.Printable(command), fix, "%s inside the sandbox", e.Detail)
+	return bailey.Errorf(code, "run "+command, fix, "%s", why)
 }

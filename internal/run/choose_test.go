@@ -1,9 +1,11 @@
 package run
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/image/rootfs"
 )
 
 func TestChoose(t *testing.T) {
@@ -46,15 +48,27 @@ func TestChoose(t *testing.T) {
 }
 
 func TestStartError(t *testing.T) {
+	absent := bailey.End{Reason: bailey.EndNotStarted, ExitCode: 127, Detail: "no such file or directory"}
+	image := &rootfs.Root{Kind: rootfs.KindOCI}
 	for _, tc := range []struct {
+		req  Request
 		end  bailey.End
 		code bailey.Code
+		says string
 	}{
-		{bailey.End{Reason: bailey.EndExit, ExitCode: 127}, ""},
-		{bailey.End{Reason: bailey.EndNotStarted, ExitCode: 127, Detail: "x"}, bailey.CodeCommandNotFound},
-		{bailey.End{Reason: bailey.EndNotStarted, ExitCode: 126, Detail: "x"}, bailey.CodeCommandNotExecutable},
+		{Request{}, bailey.End{Reason: bailey.EndExit, ExitCode: 127}, "", ""},
+		{Request{}, absent, bailey.CodeCommandNotFound, "on PATH inside"},
+		{Request{Level: bailey.IsolationContainer, Rootfs: image}, absent, bailey.CodeCommandNotFound, "the image has no x"},
+		{Request{Level: bailey.IsolationContainer, Rootfs: &rootfs.Root{Kind: rootfs.KindHost}}, absent, bailey.CodeCommandNotFound, "/usr alone"},
+		{Request{Command: []string{"./x"}}, absent, bailey.CodeCommandNotFound, "interpreter"},
+		{Request{Command: []string{"/x"}, Level: bailey.IsolationContainer, Rootfs: image}, absent, bailey.CodeCommandNotFound, "interpreter"},
+		{Request{}, bailey.End{Reason: bailey.EndNotStarted, ExitCode: 126, Detail: "exec format error"}, bailey.CodeCommandNotExecutable, "exec format error"},
 	} {
-		if err := StartError("x\x1b", tc.end); bailey.CodeOf(err) != tc.code {
+		if tc.req.Command == nil {
+			tc.req.Command = []string{"x\x1b"}
+		}
+		err := StartError(tc.req, tc.end)
+		if bailey.CodeOf(err) != tc.code || err != nil && (!strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "\x1b")) {
 			t.Errorf("%+v: %v", tc.end, err)
 		}
 	}
