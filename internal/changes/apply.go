@@ -34,7 +34,8 @@ const applyBatch = 1024
 // Apply carries the changes of a set over to the host, file by file, and
 // records the run as applied when nothing is left to do. Each file is replaced
 // in one step; what it replaces is saved in the run's folder. A file that is
-// not what the set says it was is a conflict, and is left alone. After a death
+// not what the set says it was is a conflict, and is left alone; in a git
+// folder, so is all that the run did to that folder. After a death
 // in the middle, Apply goes on where it was, and Revert takes back what was
 // done. The error is about the apply as a whole; paths that could not be
 // applied are in the report. The caller holds the run's lock.
@@ -85,7 +86,9 @@ type applier struct {
 	// touched are files that this run's apply has given or taken a name:
 	// their change time is our doing.
 	touched map[[2]uint64]bool
-	buf     []byte // room to compare files in
+	bare    *bool              // whether the workspace itself is a git folder; nil while not known
+	spoilt  map[gitFolder]bool // of which some is applied and some could not be
+	buf     []byte             // room to compare files in
 }
 
 func newApplier(ctx context.Context, run *folder.Run, roots []folder.Root) (*applier, error) {
@@ -98,7 +101,7 @@ func newApplier(ctx context.Context, run *folder.Run, roots []folder.Root) (*app
 		run.Record.State = folder.StateKept
 	}
 	a := &applier{ctx: ctx, run: run, roots: roots, report: &Report{}, hosts: map[int]int{}, layers: map[int]int{}, owners: map[int]unix.Stat_t{},
-		applied: map[[2]string]bool{}, touched: map[[2]uint64]bool{}, saved: -1}
+		applied: map[[2]string]bool{}, touched: map[[2]uint64]bool{}, spoilt: map[gitFolder]bool{}, saved: -1}
 	originals := filepath.Join(run.Dir(), originalsName)
 	if err := os.MkdirAll(originals, 0o700); err != nil {
 		return nil, applyError(err)
@@ -207,7 +210,10 @@ func (a *applier) parent(root int, p string) (int, error) {
 // cannot be written to would keep its own files out.
 func (a *applier) all() error {
 	chosen := a.choose()
-	list := a.set.Changes
+	if err := a.holdGit(chosen); err != nil {
+		return err
+	}
+	list, from := a.set.Changes, len(a.journal.steps)
 	var batch []*work
 	flush := func() error {
 		err := a.runBatch(batch)
@@ -250,7 +256,10 @@ func (a *applier) all() error {
 			}
 		}
 	}
-	return flush()
+	if err := flush(); err != nil {
+		return err
+	}
+	return a.unspoil(from)
 }
 
 // choose gives what is selected and not applied yet, with the folders that a
@@ -289,11 +298,11 @@ func (a *applier) choose() []bool {
 }
 
 func (a *applier) refuse(c *Change, why string) {
-	a.report.Refused = append(a.report.Refused, Refusal{c.Root, c.Path, why})
+	a.report.Refused = append(a.report.Refused, Refusal{Root: c.Root, Path: c.Path, Why: why})
 }
 
 func (a *applier) conflict(c *Change, why string) {
-	f := Conflict{Refusal: Refusal{c.Root, c.Path, why}, Sandbox: sideOf(c.Layer, c.Is), Base: sideOf(c.Host, c.Was)}
+	f := Conflict{Refusal: Refusal{Root: c.Root, Path: c.Path, Why: why}, Sandbox: sideOf(c.Layer, c.Is), Base: sideOf(c.Host, c.Was)}
 	if c.Stale {
 		f.Base = Side{}
 	}

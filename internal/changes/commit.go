@@ -112,6 +112,7 @@ func (a *applier) commit(w *work) error {
 	c, s := w.c, w.s
 	parent, err := a.parent(c.Root, c.Path)
 	if err != nil {
+		a.spoil(c)
 		a.conflict(c, "its folder was taken away on the host at this moment")
 		return a.drop(w)
 	}
@@ -121,6 +122,7 @@ func (a *applier) commit(w *work) error {
 		if s.Act == actAdd || s.Act == actReplace {
 			removeTemp(parent, s.Temp)
 		}
+		a.spoil(c)
 		a.conflict(c, why)
 		return a.drop(w)
 	}
@@ -150,6 +152,7 @@ func (a *applier) commit(w *work) error {
 			return lost("it holds something that the sandbox did not delete")
 		}
 		if err != nil {
+			a.spoil(c)
 			a.refuse(c, (&os.PathError{Op: "rmdir", Path: c.Path, Err: err}).Error())
 			return a.drop(w)
 		}
@@ -181,6 +184,7 @@ func (a *applier) commit(w *work) error {
 	w.state = workDone
 	if !(w.mode && c.Was != Dir) {
 		a.report.Done++
+		s.counted = true
 	}
 	if w.merged != nil {
 		a.report.Merged++

@@ -64,6 +64,8 @@ type step struct {
 	New *workspace.Identity `json:"new,omitempty"`
 	// Undo is the inode of what Revert puts back; 0 while not known.
 	Undo uint64 `json:"undo,omitempty"`
+	// counted says that the report counts it.
+	counted bool
 }
 
 func (s *step) path() string { return string(s.Path) }

@@ -1,6 +1,7 @@
 package changes
 
 import (
+	"bufio"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -17,18 +18,26 @@ type Report struct {
 	Same      int        `json:"same"`      // paths that were so already
 	Merged    int        `json:"merged"`    // of Done, text that was merged with the host's
 	Left      int        `json:"left"`      // paths that were not selected
+	Held      int        `json:"held"`      // paths of git folders that are left alone as a whole
 	Conflicts []Conflict `json:"conflicts"` // paths left alone because the host has changed
 	Refused   []Refusal  `json:"refused"`   // paths that are never applied, or could not be
+	revert    bool       // of a Revert
 }
 
 // Complete says whether nothing of the set is left to do.
-func (r *Report) Complete() bool { return r.Left == 0 && len(r.Conflicts) == 0 && len(r.Refused) == 0 }
+func (r *Report) Complete() bool {
+	return r.Left+r.Held == 0 && len(r.Conflicts) == 0 && len(r.Refused) == 0
+}
 
 // Refusal is a path that was left alone, and why.
 type Refusal struct {
 	Root int    `json:"root"`
 	Path string `json:"path"`
 	Why  string `json:"why"`
+	// Folder is the git folder of which, because of this path, nothing was
+	// done, and Held the number of paths that would have been.
+	Folder string `json:"git_folder,omitempty"`
+	Held   int    `json:"held,omitempty"`
 }
 
 // Conflict is a path where the host has changed, with the three sides.
@@ -67,20 +76,85 @@ func (s Side) String() string {
 	return t
 }
 
-// Write writes the report for people.
-func (r *Report) Write(w io.Writer) error {
-	fmt.Fprintf(w, "%d done", r.Done)
-	if r.Merged > 0 {
-		fmt.Fprintf(w, " (%d merged)", r.Merged)
+// counts gives what was done in one line, without what there was none of.
+func (r *Report) counts() string {
+	verb := "applied"
+	if r.revert {
+		verb = "taken back"
 	}
-	_, err := fmt.Fprintf(w, ", %d already so, %d in conflict, %d refused, %d not selected\n", r.Same, len(r.Conflicts), len(r.Refused), r.Left)
+	text := fmt.Sprintf("%d %s", r.Done, verb)
+	if r.Merged > 0 {
+		text += fmt.Sprintf(" (%d merged)", r.Merged)
+	}
+	conflicts, refused := 0, 0
 	for _, c := range r.Conflicts {
-		_, err = fmt.Fprintf(w, "  conflict: %s: %s\n    base:    %s\n    host:    %s\n    sandbox: %s\n", Printable(c.Path), Printable(c.Why), c.Base, c.Host, c.Sandbox)
+		if c.Folder == "" {
+			conflicts++
+		}
 	}
 	for _, f := range r.Refused {
-		_, err = fmt.Fprintf(w, "  refused: %s: %s\n", Printable(f.Path), Printable(f.Why))
+		if f.Folder == "" {
+			refused++
+		}
 	}
-	return err
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{r.Same, "already so"}, {conflicts, "in conflict"}, {refused, "refused"}, {r.Held, "of git folders left alone"}, {r.Left, "not selected"}} {
+		if part.n > 0 {
+			text += fmt.Sprintf(", %d %s", part.n, part.what)
+		}
+	}
+	return text
+}
+
+// Write writes the report for people, with what to do about what is left.
+func (r *Report) Write(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	fmt.Fprintln(out, r.counts())
+	plain := false
+	var held *Refusal
+	for i := range r.Conflicts {
+		c := &r.Conflicts[i]
+		fmt.Fprintf(out, "  conflict: %s: %s\n    base:    %s\n    host:    %s\n    sandbox: %s\n", Printable(c.Path), Printable(c.Why), c.Base, c.Host, c.Sandbox)
+		if c.Folder != "" {
+			held = &c.Refusal
+			r.because(out, held)
+		} else {
+			plain = true
+		}
+	}
+	for i := range r.Refused {
+		f := &r.Refused[i]
+		fmt.Fprintf(out, "  refused: %s: %s\n", Printable(f.Path), Printable(f.Why))
+		if f.Folder != "" {
+			held = f
+			r.because(out, held)
+		}
+	}
+	if plain {
+		fmt.Fprintln(out, "  next: `bailey apply --force` takes the sandbox's side, `--merge` merges text that both sides have changed")
+	}
+	switch {
+	case held != nil && r.revert:
+		fmt.Fprintf(out, "  next: take it back with git itself, as with `git revert` or `git reset`\n")
+	case held != nil:
+		fmt.Fprintf(out, "  next: use `git add` and `git commit` on the files yourself, or `bailey apply --force`, which takes the sandbox's side\n")
+	}
+	return out.Flush()
+}
+
+// because says what a path means for the git folder it is in.
+func (r *Report) because(w io.Writer, f *Refusal) {
+	verb := "applied"
+	if r.revert {
+		verb = "taken back"
+	}
+	others := ""
+	if r.Done > 0 {
+		others = "; the other files were"
+	}
+	fmt.Fprintf(w, "    so nothing of %s was %s, since half of it would break the repository%s\n", Printable(f.Folder), verb, others)
 }
 
 const maxReportHash = 64 << 20

@@ -16,7 +16,9 @@ import (
 
 // Revert takes an apply back, the last step first, also one that a death broke
 // off. A path that is not what Apply left there is refused, and stays as it
-// is, together with the folders that it needs. What cannot be reverted now can
+// is, together with the folders that it needs; in a git folder, so does all
+// that was applied to that folder, since deleting objects that the host's
+// branches lead to would break it. What cannot be reverted now can
 // be later: the originals stay saved until they are back. A run of which
 // nothing is on the host any more is kept again. The caller holds the run's
 // lock.
@@ -29,6 +31,11 @@ func Revert(ctx context.Context, run *folder.Run) (*Report, error) {
 		return nil, err
 	}
 	defer a.close()
+	a.report.revert = true
+	held, err := a.heldByGit()
+	if err != nil {
+		return nil, applyError(err)
+	}
 	left := 0
 	steps := a.journal.steps
 	for i := len(steps) - 1; i >= 0; i-- {
@@ -39,13 +46,17 @@ func Revert(ctx context.Context, run *folder.Run) (*Report, error) {
 		if s.Phase != done {
 			continue
 		}
+		if g, ok := a.gitFolderOf(s.Root, s.path()); ok && held[g] {
+			left++
+			continue
+		}
 		why, err := a.undo(s)
 		if err != nil {
 			return a.report, bailey.Errorf(bailey.CodeStorage, "take the apply back", "revert again to go on", "%s: %w", Printable(s.path()), err)
 		}
 		if why != "" {
 			left++
-			a.report.Refused = append(a.report.Refused, Refusal{s.Root, s.path(), why})
+			a.report.Refused = append(a.report.Refused, Refusal{Root: s.Root, Path: s.path(), Why: why})
 			if err := a.journal.note(s, done); err != nil {
 				return a.report, err
 			}

@@ -59,9 +59,11 @@ func (a *applier) stage(w *work) error {
 			if c.Op == Deleted && errors.Is(err, unix.ENOENT) {
 				a.report.Same++
 			} else {
+				a.spoil(c)
 				a.conflict(c, "its folder is gone, or is no longer a folder, on the host")
 			}
 		} else {
+			a.spoil(c)
 			a.refuse(c, err.Error())
 		}
 		return a.drop(w)
@@ -73,6 +75,7 @@ func (a *applier) stage(w *work) error {
 	}
 	v, cur, why, err := a.check(parent, name, c)
 	if err != nil {
+		a.spoil(c)
 		a.refuse(c, err.Error())
 		return a.drop(w)
 	}
@@ -80,7 +83,7 @@ func (a *applier) stage(w *work) error {
 		a.report.Same++
 		return a.drop(w)
 	}
-	if v == conflict && a.opts.Merge {
+	if v == conflict && a.opts.Merge && !a.inGit(c) {
 		if w.merged, err = a.merge(parent, name, c, cur); err != nil {
 			a.refuse(c, err.Error())
 			return a.drop(w)
@@ -89,6 +92,7 @@ func (a *applier) stage(w *work) error {
 	if v == conflict && w.merged == nil {
 		forced := a.opts.Force && !(cur != nil && kindOf(cur.Mode) == Dir && c.Was != Dir)
 		if !forced {
+			a.spoil(c)
 			a.conflict(c, why)
 			return a.drop(w)
 		}
@@ -110,6 +114,7 @@ func (a *applier) stage(w *work) error {
 		id, err := a.makeTemp(w, parent)
 		if err != nil {
 			removeTemp(parent, w.s.Temp)
+			a.spoil(c)
 			a.refuse(c, err.Error())
 			return a.drop(w)
 		}
