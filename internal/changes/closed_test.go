@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bailey-sandbox/bailey/internal/testneeds"
 	"github.com/bailey-sandbox/bailey/internal/workspace"
 )
 
@@ -85,7 +86,8 @@ func TestClosedFiles(t *testing.T) {
 func TestUnreadableFileIsDeleted(t *testing.T) {
 	ws := os.Getenv(envForeign)
 	if ws == "" {
-		t.Skip("part of TestAsUser")
+		testneeds.Root(t, "a file of somebody else has to be there first")
+		testneeds.Part(t, "TestAsUser")
 	}
 	s := start(t, ws, workspace.Options{})
 	s.do("delete theirs")

@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 	case "leader":
 		os.Exit(leaderRole(os.Args[1:]))
 	}
+	adoptOrphans()
 	// The first of these starts a goroutine for good; the tests count theirs.
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGUSR1)

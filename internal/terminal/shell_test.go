@@ -116,6 +116,7 @@ func newShell(t *testing.T, env ...string) *shell {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		<-done
+		endOrphans(t)
 	})
 	s.expect(prompt)
 	return s
