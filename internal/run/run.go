@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -116,6 +117,7 @@ func (b *builder) look(in hostview.Input) {
 	}
 	found := make(chan answer, 1)
 	go func() {
+		in.GitName, in.GitEmail = hostview.GitUser(in.Home, variable(in.Env, "XDG_CONFIG_HOME"))
 		view, err := hostview.Compute(in)
 		found <- answer{view, err}
 	}()
@@ -123,6 +125,17 @@ func (b *builder) look(in hostview.Input) {
 		a := <-found
 		return a.view, a.err
 	}
+}
+
+// variable gives the value of a variable in an environment; the last one of a
+// name counts.
+func variable(env []string, name string) (value string) {
+	for _, kv := range env {
+		if n, v, _ := strings.Cut(kv, "="); n == name {
+			value = v
+		}
+	}
+	return value
 }
 
 // absolute gives dir from the root; what cannot be resolved is refused by
