@@ -14,13 +14,13 @@ import (
 
 // What differs from run to run: ids, and the folder that mktemp makes.
 var (
-	runID     = regexp.MustCompile(`^discarded [a-z0-9]{10}$`)
+	runID     = regexp.MustCompile("((?:^discarded|^bailey: kept as|`bailey (?:changes|apply|discard)) )[a-z0-9]{10}")
 	tempPlace = regexp.MustCompile(`'/[^']*/bailey-demo-\w+`)
 )
 
 func settled(line string) string {
 	line = strings.TrimRight(line, " \n")
-	return tempPlace.ReplaceAllString(runID.ReplaceAllString(line, "discarded ID"), "'PLACE")
+	return tempPlace.ReplaceAllString(runID.ReplaceAllString(line, "${1}ID"), "'PLACE")
 }
 
 // TestReadmeTellsWhatHappens runs the demo, and looks for each line of the
