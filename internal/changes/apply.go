@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -59,6 +60,22 @@ func Apply(ctx context.Context, run *folder.Run, set *Set, opts ApplyOptions) (*
 		}
 	}
 	return a.report, nil
+}
+
+// PartlyApplied says whether some of the changes of a run that is not recorded
+// as applied are on the host, as far as its journal tells: some were not
+// chosen or left alone, or the apply was broken off. It needs no lock.
+func PartlyApplied(run *folder.Run) bool {
+	if run.Record.Journal == "" || run.Record.State == folder.StateApplied {
+		return false
+	}
+	f, err := os.OpenFile(filepath.Join(run.Dir(), journalName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	steps, _, err := parseJournal(f, run.ID())
+	return err == nil && slices.ContainsFunc(steps, func(s *step) bool { return s.Phase != dropped && s.Phase != undone && s.Phase != planned })
 }
 
 func applyError(err error) error {

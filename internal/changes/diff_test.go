@@ -154,6 +154,28 @@ func TestSummaryLimit(t *testing.T) {
 	}
 }
 
+func TestSummaryBoundsMarks(t *testing.T) {
+	set := &Set{}
+	for i := range 1500 {
+		set.Changes = append(set.Changes, Change{Path: "venv/" + itoa(i), Op: Added, Is: File, Marks: []Mark{{"installed_code", "why"}}})
+	}
+	set.Changes = append(set.Changes, Change{Path: ".envrc", Op: Added, Is: File, Marks: []Mark{{"direnv", "why"}}})
+	var short, all bytes.Buffer
+	must(t, set.WriteSummary(&short, 2))
+	must(t, set.WriteSummary(&all, -1))
+	for _, want := range []string{"… and 1490 more: `bailey changes --summary`", "! direnv", "      .envrc"} {
+		if !strings.Contains(short.String(), want) {
+			t.Errorf("the summary lacks %q:\n%s", want, short.String())
+		}
+	}
+	if n := strings.Count(short.String(), "\n"); n > 20 {
+		t.Errorf("the summary has %d lines", n)
+	}
+	if n := strings.Count(all.String(), "venv/"); n != 3000 {
+		t.Errorf("all of it names %d paths", n)
+	}
+}
+
 // BenchmarkMany takes 100,000 files through scan, apply and revert:
 //
 //	go test -run '^$' -bench Many -benchtime 1x ./internal/changes

@@ -3,6 +3,7 @@ package changes
 import (
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	bailey "github.com/bailey-sandbox/bailey"
@@ -32,6 +33,21 @@ func (s Selection) Check() error {
 // Has says whether the path is chosen.
 func (s Selection) Has(p string) bool {
 	return (len(s.Only) == 0 || anyMatch(s.Only, p)) && !anyMatch(s.Except, p)
+}
+
+// Matches reports, with code usage, a pattern to choose by that no change of
+// the set fits, and a selection that chooses none: it was meant otherwise.
+func (s *Set) Matches(sel Selection) error {
+	const what, fix = "select changes", "`bailey changes --summary` names them"
+	for _, pattern := range sel.Only {
+		if !slices.ContainsFunc(s.Changes, func(c Change) bool { return anyMatch([]string{pattern}, c.Path) }) {
+			return bailey.Errorf(bailey.CodeUsage, what, fix, "the run changed nothing that %q matches", pattern)
+		}
+	}
+	if len(sel.Only) > 0 && !slices.ContainsFunc(s.Changes, func(c Change) bool { return sel.Has(c.Path) }) {
+		return bailey.Errorf(bailey.CodeUsage, what, fix, "--except takes away all that --only chooses")
+	}
+	return nil
 }
 
 // Selected gives the changes of the set that are chosen, for showing: to apply

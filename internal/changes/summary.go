@@ -66,9 +66,12 @@ func (s *Set) Summary() Summary {
 	return sum
 }
 
-// WriteSummary writes the set for people: counts, the first limit paths (all
-// when limit is negative), and every path that carries a mark, whatever the
-// limit. Names are escaped with Printable.
+// shownMarks is how many paths of one class a limited summary names.
+const shownMarks = 10
+
+// WriteSummary writes the set for people: counts, the first limit paths, and
+// the first ten of each class of marks; all of both when limit is negative.
+// Names are escaped with Printable.
 func (s *Set) WriteSummary(w io.Writer, limit int) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintln(out, s.Summary())
@@ -96,7 +99,11 @@ func (s *Set) WriteSummary(w io.Writer, limit int) error {
 	sort.Slice(classes, func(i, j int) bool { return classes[i].Class < classes[j].Class })
 	for _, m := range classes {
 		fmt.Fprintf(out, "  ! %s: %s\n", m.Class, m.Why)
-		for _, p := range byMark[m] {
+		for i, p := range byMark[m] {
+			if limit >= 0 && i == shownMarks {
+				fmt.Fprintf(out, "      … and %d more: `bailey changes --summary`\n", len(byMark[m])-i)
+				break
+			}
 			fmt.Fprintf(out, "      %s\n", p)
 		}
 	}

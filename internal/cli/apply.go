@@ -3,10 +3,10 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/changes"
+	"github.com/bailey-sandbox/bailey/internal/store/folder"
 )
 
 // applyCommand carries a run's changes over to the host, or takes that back.
@@ -27,15 +27,33 @@ func applyCommand(inv *invocation) (int, error) {
 	if revert && (opt.Force || opt.Merge || len(opt.Select.Only)+len(opt.Select.Except) > 0) {
 		return 0, bailey.Errorf(bailey.CodeUsage, "take an apply back", "give --revert alone", "it is taken back as a whole")
 	}
+	if opt.Force && opt.Merge {
+		return 0, bailey.Errorf(bailey.CodeUsage, "apply the changes", "merge first, then force what is left", "--force and --merge exclude each other")
+	}
+	if err := opt.Select.Check(); err != nil {
+		return 0, err
+	}
 	ref, err := oneRun(args)
 	if err != nil {
 		return 0, err
 	}
-	if ref == "" {
-		ref = "latest"
-	}
-	r, err := lockRun(ref)
+	f, err := openFolder()
 	if err != nil {
+		return 0, err
+	}
+	var r *folder.Run
+	switch {
+	case ref != "":
+		r, err = f.Find(ref)
+	case revert:
+		r, err = latest(f, applied, "take an apply back", "no run is applied")
+	default:
+		r, err = latest(f, pending, "apply the changes", "no run has changes that wait")
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := r.Lock(); err != nil {
 		return 0, err
 	}
 	defer r.Close()
@@ -48,13 +66,16 @@ func applyCommand(inv *invocation) (int, error) {
 		if set, err = changes.Seal(ctx, r); err != nil {
 			return 0, err
 		}
+		if err := set.Matches(opt.Select); err != nil {
+			return 0, err
+		}
 		rep, err = changes.Apply(ctx, r, set, opt)
 	}
 	if err != nil {
 		return 0, err
 	}
 	code := 0
-	if len(rep.Conflicts)+len(rep.Refused) > 0 {
+	if len(rep.Conflicts)+len(rep.Refused)+rep.Held > 0 {
 		code = bailey.ExitBailey
 	}
 	if inv.json {
@@ -63,56 +84,22 @@ func applyCommand(inv *invocation) (int, error) {
 	return code, rep.Write(inv.stdout)
 }
 
-// discardCommand throws runs away.
-func discardCommand(inv *invocation) (int, error) {
-	var all bool
-	inv.flags.SetInterspersed(true)
-	inv.flags.BoolVar(&all, "all", false, "every run that nobody is working on")
-	args, err := inv.parse()
+// latest finds the latest run that fits. why says that there is none.
+func latest(f *folder.Folder, fits func(*folder.Run) bool, what, why string) (*folder.Run, error) {
+	runs, err := f.List()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	f, err := openFolder()
-	if err != nil {
-		return 0, err
-	}
-	if all {
-		runs, err := f.List()
-		if err != nil {
-			return 0, err
+	for _, r := range runs {
+		if fits(r) {
+			return r, nil
 		}
-		for _, r := range runs {
-			if bailey.CodeOf(r.Lock()) == bailey.CodeBusy {
-				continue
-			}
-			err := r.Remove()
-			r.Close()
-			if err != nil {
-				return 0, err
-			}
-			fmt.Fprintln(inv.stdout, r.ID())
-		}
-		return 0, nil
 	}
-	ref, err := oneRun(args)
-	if err != nil {
-		return 0, err
-	}
-	if ref == "" {
-		ref = "latest"
-	}
-	r, err := f.Find(ref)
-	if r == nil {
-		return 0, err
-	}
-	// A run whose record cannot be read can be thrown away all the same.
-	if err := r.Lock(); bailey.CodeOf(err) == bailey.CodeBusy {
-		return 0, err
-	}
-	defer r.Close()
-	if err := r.Remove(); err != nil {
-		return 0, err
-	}
-	fmt.Fprintln(inv.stdout, "discarded", r.ID())
-	return 0, nil
+	return nil, bailey.Errorf(bailey.CodeNotFound, what, "`bailey changes --list` lists all runs", "%s", why)
+}
+
+// applied says whether some of a run's changes are on the host and could be
+// taken back.
+func applied(r *folder.Run) bool {
+	return r.Err == nil && (r.State() == folder.StateApplied || changes.PartlyApplied(r))
 }

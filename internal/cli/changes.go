@@ -57,7 +57,7 @@ func changesCommand(inv *invocation) (int, error) {
 			}
 		}
 		if list || len(waiting) != 1 {
-			return 0, listRuns(inv, waiting)
+			return 0, listRuns(inv, waiting, list)
 		}
 		ref = waiting[0].ID()
 	}
@@ -69,6 +69,9 @@ func changesCommand(inv *invocation) (int, error) {
 	ctx := context.Background()
 	set, err := changes.Seal(ctx, r)
 	if err != nil {
+		return 0, err
+	}
+	if err := set.Matches(sel); err != nil {
 		return 0, err
 	}
 	set = set.Selected(sel)
@@ -97,24 +100,29 @@ func oneRun(args []string) (string, error) {
 type listed struct {
 	ID      string       `json:"id"`
 	State   folder.State `json:"state"`
+	Partly  bool         `json:"partly_applied,omitempty"`
 	Started time.Time    `json:"started"`
 	Command []string     `json:"command"`
 	Folder  string       `json:"folder,omitempty"`
 	End     *bailey.End  `json:"end,omitempty"`
 }
 
-// listRuns shows runs, one a line.
-func listRuns(inv *invocation, runs []*folder.Run) error {
+// listRuns shows runs, one a line: all that there are, or those that wait.
+func listRuns(inv *invocation, runs []*folder.Run, all bool) error {
 	if inv.json {
 		out := []listed{}
 		for _, r := range runs {
-			l := listed{ID: r.ID(), State: r.State(), Started: r.Record.Started, Command: r.Record.Command, End: r.Record.End}
+			l := listed{ID: r.ID(), State: r.State(), Partly: partly(r), Started: r.Record.Started, Command: r.Record.Command, End: r.Record.End}
 			if len(r.Record.Roots) > 0 {
 				l.Folder = r.Record.Roots[0].Path
 			}
 			out = append(out, l)
 		}
 		return json.NewEncoder(inv.stdout).Encode(out)
+	}
+	if len(runs) == 0 && all {
+		fmt.Fprintln(inv.stdout, "no runs yet")
+		return nil
 	}
 	if len(runs) == 0 {
 		fmt.Fprintln(inv.stdout, "no run has changes that wait; `bailey changes --list` lists all")
@@ -129,8 +137,15 @@ func listRuns(inv *invocation, runs []*folder.Run) error {
 		if len(r.Record.Roots) > 0 {
 			where = terminal.Printable(r.Record.Roots[0].Path)
 		}
-		fmt.Fprintf(inv.stdout, "%s  %-11s  %s  %s  %s\n", r.ID(), r.State(), r.Record.Started.Local().Format("2006-01-02 15:04"),
+		state := string(r.State())
+		if partly(r) {
+			state = "partly applied"
+		}
+		fmt.Fprintf(inv.stdout, "%s  %-14s  %s  %s  %s\n", r.ID(), state, r.Record.Started.Local().Format("2006-01-02 15:04"),
 			where, terminal.Shorten(strings.Join(r.Record.Command, " "), 60))
 	}
 	return nil
 }
+
+// partly says whether some of a run's changes are on the host, and not all.
+func partly(r *folder.Run) bool { return pending(r) && changes.PartlyApplied(r) }

@@ -50,8 +50,12 @@ func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
 		}
 	}
 	if fate == fateKept && !inv.json {
-		fmt.Fprintf(inv.stderr, "bailey: ")
-		set.WriteSummary(inv.stderr, shownChanges)
+		if f.discard && out.Failed == nil {
+			inv.say("%s", set.Summary()) // what is thrown away unseen needs no names
+		} else {
+			fmt.Fprintf(inv.stderr, "bailey: ")
+			set.WriteSummary(inv.stderr, shownChanges)
+		}
 	}
 	var applied *changes.Report
 	switch {
