@@ -2,6 +2,7 @@ package changes
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -30,7 +31,8 @@ type DiffOptions struct {
 	Escape bool
 }
 
-// Diff writes the set as a unified diff with git's extended headers. One file
+// Diff writes the set as a unified diff with git's extended headers. Binary and
+// large files are named with sizes and hashes only, and git apply refuses them. One file
 // is held in memory at a time. Where the host's file has changed meanwhile,
 // the old side is what Seal kept of it, if it did, and a line says so.
 func Diff(ctx context.Context, run *folder.Run, set *Set, w io.Writer, opts DiffOptions) error {
@@ -91,6 +93,8 @@ type side struct {
 	size  int64
 	sum   string // of a file that is not shown as text
 	note  string
+	// binary says that it is not text, though it has no NUL byte near its start.
+	binary bool
 }
 
 func (d *differ) change(c *Change) error {
@@ -145,7 +149,11 @@ func (d *differ) oldSide(c *Change) (side, error) {
 	f, st, err := openFile(d.host, c.Path, false)
 	if err == nil {
 		defer f.Close()
-		if workspace.IdentityOf(st).Same(c.Host) && !c.Stale {
+		same, err := sameHost(f, st, c)
+		if err != nil {
+			return s, err
+		}
+		if same {
 			return s, d.content(&s, f, c.Binary)
 		}
 	}
@@ -153,6 +161,10 @@ func (d *differ) oldSide(c *Change) (side, error) {
 	switch {
 	case berr != nil:
 		return s, berr
+	case base != nil && controls(base):
+		h := sum(base)
+		s.sum, s.binary = hex.EncodeToString(h[:]), true
+		s.note = "the host's file has changed meanwhile; the old side is what it was when the run ended"
 	case base != nil:
 		s.note = "the host's file has changed meanwhile; the old side is what it was when the run ended"
 		s.text = string(base)
@@ -166,6 +178,20 @@ func (d *differ) oldSide(c *Change) (side, error) {
 		s.note, s.sum = "the host's file is gone; what it was is not known", "?"
 	}
 	return s, nil
+}
+
+// sameHost says whether the open file of the host is what it was when the run
+// was sealed: by its identity, or where Seal took its hash, by what is in it.
+func sameHost(f *os.File, st *unix.Stat_t, c *Change) (bool, error) {
+	now := workspace.IdentityOf(st)
+	if c.Stale {
+		return false, nil
+	}
+	if now.Same(c.Host) || !c.Host.HasContent || now.Size != c.Host.Size || now.Mode != c.Host.Mode {
+		return now.Same(c.Host), nil
+	}
+	data, err := io.ReadAll(io.NewSectionReader(f, 0, c.Host.Size))
+	return err == nil && sum(data) == c.Host.Sum, err
 }
 
 func (d *differ) newSide(c *Change) (side, error) {
@@ -190,14 +216,21 @@ func (d *differ) content(s *side, f *os.File, binary bool) error {
 		if err != nil {
 			return err
 		}
-		if len(b) <= maxDiffText {
+		if len(b) <= maxDiffText && !controls(b) {
 			s.text = string(b)
 			return nil
 		}
+		s.binary = len(b) <= maxDiffText
 	}
 	h, err := sumFile(f)
 	s.sum = hex.EncodeToString(h[:])
 	return err
+}
+
+// controls says whether data holds a control character that no text has: any
+// but those from BEL to CR, and ESC. Compressed data without a NUL byte does.
+func controls(data []byte) bool {
+	return bytes.ContainsFunc(data, func(r rune) bool { return r < 7 || r > 13 && r < ' ' && r != 27 })
 }
 
 // gitMode gives the mode as git writes it: it knows links, and files that
@@ -235,7 +268,7 @@ func (d *differ) file(c *Change, old, new side) {
 			return
 		}
 		kind := "Binary"
-		if !c.Binary {
+		if !c.Binary && !old.binary && !new.binary {
 			kind = "Large"
 		}
 		d.printf("%s files %s and %s differ\n", kind, a, b)

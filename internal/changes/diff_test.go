@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -132,6 +133,54 @@ func TestDiffOfChangedHost(t *testing.T) {
 	}
 	if strings.Contains(b.String(), "sub/x") || strings.Contains(b.String(), "-host") {
 		t.Error(b.String())
+	}
+}
+
+// TestDiffOfTouchedHost: a new time alone is no change of the host's.
+func TestDiffOfTouchedHost(t *testing.T) {
+	ws := filepath.Join(t.TempDir(), "ws")
+	for _, n := range []string{"f", "del", "dir/a", "sub/x"} {
+		put(t, filepath.Join(ws, n), "base\n")
+	}
+	s := start(t, ws, workspace.Options{})
+	s.do("edit")
+	set := s.end()
+	must(t, os.Chtimes(filepath.Join(ws, "f"), time.Unix(1, 0), time.Unix(1, 0)))
+	put(t, filepath.Join(ws, "sub/x"), "host\n") // of the same size
+	var b bytes.Buffer
+	must(t, Diff(ctx, s.run, set, &b, DiffOptions{}))
+	if strings.Contains(b.String(), "# f:") || !strings.Contains(b.String(), "# sub/x: the host's file has changed meanwhile") {
+		t.Error(b.String())
+	}
+}
+
+func init() {
+	acts["diff-binary"] = func(d string) error {
+		return steps(write(d+"/f", "x\x01\x9c\x02"), write(d+"/text", "caf\xe9\x1b[0m\r\n"), write(d+"/was", "text\n"))
+	}
+}
+
+// TestDiffOfBinaryWithoutNUL: what no text holds is not printed.
+func TestDiffOfBinaryWithoutNUL(t *testing.T) {
+	for _, touched := range []bool{false, true} {
+		ws := filepath.Join(t.TempDir(), "ws")
+		put(t, filepath.Join(ws, "was"), "x\x01\x9d")
+		s := start(t, ws, workspace.Options{})
+		s.do("diff-binary")
+		set := s.end()
+		if touched {
+			put(t, filepath.Join(ws, "was"), "host\n")
+		}
+		var b bytes.Buffer
+		must(t, Diff(ctx, s.run, set, &b, DiffOptions{}))
+		for _, want := range []string{"Binary files /dev/null and b/f differ", "# is 4 bytes", "Binary files a/was and b/was differ", "# was 3 bytes", "+caf\xe9\x1b[0m\r\n"} {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("the diff lacks %q:\n%q", want, b.String())
+			}
+		}
+		if strings.ContainsAny(b.String(), "\x01\x02") {
+			t.Errorf("%q", b.String())
+		}
 	}
 }
 
