@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -210,5 +211,10 @@ func init() {
 		tell("loot " + strings.Join(os.Environ(), "\n"))
 		return nil
 	}
-	attacks["sleep"] = func([]string) error { select {} }
+	// Not select {}: the runtime ends a program in which nothing can ever happen.
+	attacks["sleep"] = func([]string) error {
+		for {
+			time.Sleep(time.Hour)
+		}
+	}
 }
