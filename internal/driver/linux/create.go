@@ -111,10 +111,7 @@ func (d *Driver) start(in *instance) error {
 		return err
 	}
 	d.trace("spawn")
-	in.proc, err = b.Start(opts)
-	if in.id.joined {
-		dumpable()
-	}
+	in.proc, err = in.id.startShared(b, opts)
 	if err != nil {
 		return d.explain(in, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -100,8 +101,34 @@ func (m idMap) args(pid int) []string {
 	return list
 }
 
+// sharing is locked while a child that shares this process's memory takes on
+// rights in a user namespace that it joins: the kernel then hides the memory, and
+// with it the files in /proc of every child that shares it, from their owner.
+// It is read-locked while the ids of a child are mapped through those files.
+var sharing sync.RWMutex
+
+// startShared starts a sandbox's script and keeps apart what must not happen at
+// the same time in one process.
+func (id *identity) startShared(b *builder, opt spawn.Options) (*spawn.Process, error) {
+	switch {
+	case id.rooted():
+		return b.Start(opt)
+	case id.joined:
+		sharing.Lock()
+		defer sharing.Unlock()
+		defer dumpable()
+		return b.Start(opt)
+	default:
+		sharing.RLock()
+		defer sharing.RUnlock()
+		return b.Start(opt)
+	}
+}
+
 // namespace makes a user namespace with the caller's ids.
 func (s subIDs) namespace(uid, gid int) (*os.File, error) {
+	sharing.RLock()
+	defer sharing.RUnlock()
 	maps := func(pid int) error {
 		for _, c := range [][]string{
 			append([]string{s.newuidmap}, s.uids.lines(uid, os.Geteuid()).args(pid)...),
@@ -179,8 +206,10 @@ func foreign(program, path string, args ...string) error {
 	b.Do("unblock signals", unix.SYS_RT_SIGPROCMASK, spawn.Int(sigSetmask), b.Bytes(make([]byte, 8)), zero, spawn.Int(8))
 	argv := append(append([]string{program}, args...), "--", path)
 	b.Do(program, unix.SYS_EXECVE, b.Str("/bin/"+program), b.Strings(argv), b.Strings(nil))
+	sharing.Lock()
 	p, err := b.Start(spawn.Options{Cgroup: -1})
 	dumpable()
+	sharing.Unlock()
 	if err != nil {
 		return err
 	}

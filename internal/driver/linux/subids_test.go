@@ -1,9 +1,12 @@
 package linux
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -91,6 +94,37 @@ func TestSeveralUsersForAnOrdinaryUser(t *testing.T) {
 	}()); e.ExitCode != 0 {
 		t.Errorf("the second time: %q %+v", out, e)
 	}
+	// Several at once, with and without several users, do not disturb each other.
+	var wg sync.WaitGroup
+	d := New(state(t))
+	for i := range 12 {
+		spec := smallSpec(t, "true")
+		spec.ID += strconv.Itoa(i)
+		if i%2 == 0 {
+			spec.Level = bailey.IsolationContainer
+			layer := filepath.Join(dir, "many", strconv.Itoa(i))
+			for _, name := range []string{"upper", "work"} {
+				if err := os.MkdirAll(filepath.Join(layer, name), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			spec.User = driver.User{HostUID: os.Geteuid(), HostGID: os.Getegid()}
+			spec.Root.Base = &driver.Overlay{Lower: []string{filepath.Join(dir, "lower")}, Layer: layer}
+		}
+		wg.Go(func() {
+			in, err := d.Create(t.Context(), spec)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			<-in.Done()
+			if e := in.End(); e.ExitCode != 0 {
+				t.Errorf("%+v", e)
+			}
+			in.Destroy(context.Background())
+		})
+	}
+	wg.Wait()
 	if err := RemoveForeign(dir); err != nil {
 		t.Error(err)
 	}

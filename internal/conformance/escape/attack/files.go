@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -164,6 +165,15 @@ func init() {
 	// that executes it.
 	attacks["exe"] = func(args []string) error {
 		pid, err := start(args[0], "sleep")
+		// Another process that is just being started may still have the
+		// descriptor through which the suite has written the program.
+		for range 200 {
+			if !errors.Is(err, unix.ETXTBSY) {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+			pid, err = start(args[0], "sleep")
+		}
 		if err != nil {
 			return err
 		}
