@@ -33,6 +33,9 @@ const minSubIDs = 1000
 func subordinates() (subIDs, bool) {
 	var s subIDs
 	var err error
+	if !hostIDs() {
+		return s, false // the files speak of ids that do not exist here
+	}
 	if s.newuidmap, err = mapper("newuidmap"); err != nil {
 		return s, false
 	}
@@ -43,6 +46,14 @@ func subordinates() (subIDs, bool) {
 	s.gids = ownSpan("/etc/subgid")
 	return s, s.uids.count >= minSubIDs && s.gids.count >= minSubIDs
 }
+
+// hostIDs says whether this process is in a user namespace in which all ids
+// exist, as the host's own does.
+var hostIDs = sync.OnceValue(func() bool {
+	b, err := os.ReadFile("/proc/self/uid_map")
+	f := strings.Fields(string(b))
+	return err == nil && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
+})
 
 func mapper(name string) (string, error) {
 	for _, dir := range []string{"/usr/bin", "/bin", "/usr/sbin"} {
