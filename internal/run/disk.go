@@ -39,11 +39,11 @@ func (b *builder) openDisk() error {
 // diskInterval is how often free space is looked at: one system call.
 const diskInterval = 200 * time.Millisecond
 
-// watchDisk keeps the sandbox below the disk limit that nobody asked for. Without a file
-// system of its own there is nothing that refuses a write; what can be done is
-// to look, cheaply, and to end what has gone far beyond any use. The free space
-// of the whole file system is the trigger; only when it has shrunk by the limit the
-// run's folder is counted.
+// watchDisk keeps the sandbox below the disk limit that nobody asked for.
+// Without a file system of its own there is nothing that refuses a write; what
+// can be done is to look, cheaply, and to end what has gone far beyond any use.
+// The free space of the whole file system is the trigger; only when it has
+// shrunk by the limit the run's folder is counted.
 func (b *builder) watchDisk(in driver.Instance) (stop func()) {
 	limit := bailey.DefaultLimits.Disk
 	if b.run.Disk() != nil {

@@ -116,7 +116,7 @@ func read(name string) error {
 func childFiles() map[string]error {
 	const rootFD, overlayFD, bindFD, bind2FD, ruleset = 3, 4, 5, 6, 7
 	check(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
-	for name, fd := range map[string]int{"work": overlayFD, "host": bindFD, "host2": bind2FD} {
+	for name, fd := range map[string]int{"merged": overlayFD, "host": bindFD, "host2": bind2FD} {
 		check(unix.Mkdirat(rootFD, name, 0o755))
 		check(unix.MoveMount(fd, "", rootFD, name, unix.MOVE_MOUNT_F_EMPTY_PATH))
 	}
@@ -137,14 +137,14 @@ func childFiles() map[string]error {
 	check(write("/before"))
 	restrict(ruleset)
 	return map[string]error{
-		"read lower":        read("/work/lower"),
-		"change lower":      write("/work/lower"),
-		"make in overlay":   write("/work/new"),
-		"mkdir in overlay":  unix.Mkdir("/work/dir", 0o755),
-		"rename in overlay": unix.Rename("/work/move", "/work/sub/moved"),
-		"link in overlay":   unix.Link("/work/sub/file", "/work/linked"),
-		"remove in overlay": unix.Unlink("/work/gone"),
-		"device in overlay": unix.Mknod("/work/null", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))),
+		"read lower":        read("/merged/lower"),
+		"change lower":      write("/merged/lower"),
+		"make in overlay":   write("/merged/new"),
+		"mkdir in overlay":  unix.Mkdir("/merged/dir", 0o755),
+		"rename in overlay": unix.Rename("/merged/move", "/merged/sub/moved"),
+		"link in overlay":   unix.Link("/merged/sub/file", "/merged/linked"),
+		"remove in overlay": unix.Unlink("/merged/gone"),
+		"device in overlay": unix.Mknod("/merged/null", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))),
 		"list root":         read("/"),
 		"write root":        write("/before"),
 		"make in root":      write("/new"),
@@ -154,7 +154,7 @@ func childFiles() map[string]error {
 		"truncate host":     unix.Truncate("/host/file", 0),
 		"remove host":       unix.Unlink("/host/file2"),
 		"write host2":       write("/host2/file"),
-		"out of overlay":    unix.Rename("/work/sub/out", "/before2"),
+		"out of overlay":    unix.Rename("/merged/sub/out", "/before2"),
 		"mount":             unix.Mount("none", "/host", "tmpfs", 0, ""),
 		"unmount":           unix.Unmount("/host2", unix.MNT_DETACH),
 	}
