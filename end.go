@@ -23,6 +23,8 @@ const (
 	EndEvicted    Reason = "evicted"     // the host needed the room
 	EndHostLost   Reason = "host_lost"   // the process that held it died
 	EndUser       Reason = "user"        // its owner ended it
+	EndIdle       Reason = "idle"        // nothing had happened in it for as long as its owner said
+	EndLease      Reason = "lease"       // its owner gave no sign of life
 	EndNotStarted Reason = "not_started" // the command could not be executed
 )
 
@@ -97,6 +99,10 @@ func (e End) String() string {
 		return "lost with the process that held it"
 	case EndUser:
 		return "ended by its owner"
+	case EndIdle:
+		return "ended as it was idle"
+	case EndLease:
+		return "ended as its owner's lease was not renewed"
 	case EndNotStarted:
 		return "not started"
 	default:

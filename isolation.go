@@ -28,6 +28,10 @@ func (i Isolation) String() string {
 	return isolationNames[i]
 }
 
+// OwnRoot says whether a sandbox of the level has a root file system of its own,
+// made from an image or a template, in place of a view of the host's files.
+func (i Isolation) OwnRoot() bool { return i >= IsolationContainer }
+
 // ParseIsolation is the inverse of String. It accepts exactly the names that
 // String gives.
 func ParseIsolation(name string) (Isolation, error) {

@@ -25,6 +25,13 @@ type Spec struct {
 	// Mounts are SRC[:DST][:ro|rw], as --mount takes them.
 	Mounts []string `json:"mounts,omitempty"`
 	Limits Limits   `json:"limits,omitzero"`
+	// Allow, Profiles, Secrets and Policy say what it may reach, as the flags
+	// --allow (HOST[:PORT]), --profile, --secret (NAME@HOST) and --policy (the path
+	// of a document) do. With none of them there is no network.
+	Allow    []string `json:"allow,omitempty"`
+	Profiles []string `json:"profiles,omitempty"`
+	Secrets  []string `json:"secrets,omitempty"`
+	Policy   string   `json:"policy,omitempty"`
 	// NestedSandboxes lets programs inside make namespaces of their own.
 	NestedSandboxes bool `json:"nested_sandboxes,omitempty"`
 	// IUnderstand allows a workspace or mount that hands over much of the machine.
@@ -44,4 +51,19 @@ type Result struct {
 	Stdout, Stderr []byte // as written, NUL bytes included
 	Truncated      bool   // there was more than the output limit
 	End            End
+	// Denials are what was refused to the sandbox on its way out since the
+	// command began, by it or by another that ran meanwhile. One with the Reason
+	// gate_lost says that nothing gets out any more.
+	Denials []Denial
+}
+
+// Denial is one refused act. What the sandbox said is in it: show it as
+// printable text only.
+type Denial struct {
+	What   string `json:"what"` // "GET https://example.com/x"
+	Rule   string `json:"rule,omitempty"`
+	Reason string `json:"reason"` // a stable code
+	Why    string `json:"why"`
+	Ask    string `json:"how_to_ask,omitempty"`
+	Count  int64  `json:"count"` // how often it came
 }

@@ -17,8 +17,10 @@ import (
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
+	"github.com/bailey-sandbox/bailey/internal/gate/control"
 	"github.com/bailey-sandbox/bailey/internal/guest"
 	"github.com/bailey-sandbox/bailey/internal/hostview"
+	"github.com/bailey-sandbox/bailey/internal/levels"
 	"github.com/bailey-sandbox/bailey/internal/run"
 )
 
@@ -44,6 +46,7 @@ type Client struct {
 	driver  *linux.Driver
 	init    string
 	baileyd string
+	gates   *run.Gates
 	pools   pools
 }
 
@@ -68,7 +71,8 @@ func Open(opt Options) (*Client, error) {
 	if opt.Warm > 0 {
 		c.driver.Warm(opt.Warm, true)
 	}
-	c.host = run.NewHost(f, c.driver)
+	c.host = run.NewHost(f, levels.Of(c.driver, filepath.Dir(c.init)))
+	c.gates = c.host.NewGates(c.daemon)
 	c.pools.open()
 	c.pools.makers.Go(func() { // and its control groups
 		ctx, cancel := context.WithTimeout(c.pools.ctx, sweepWithin)
@@ -100,10 +104,12 @@ func find(name, option string, dirs ...string) (string, error) {
 }
 
 // Close gives back what the Client keeps ready, and returns when the files of
-// sandboxes that were closed have gone. Sandboxes that are open are not touched.
+// sandboxes that were closed have gone. Sandboxes that are open are not touched,
+// but lose their network: its gate ends.
 // The Client must not be used by anybody else at that time or later.
 func (c *Client) Close() error {
 	err := c.endPools()
+	c.gates.Close()
 	c.driver.Close()
 	return errors.Join(err, c.host.Wait())
 }
@@ -129,6 +135,8 @@ func (c *Client) Create(ctx context.Context, spec bailey.Spec) (*Sandbox, error)
 type want struct {
 	req             run.Request // but for the root file system
 	image, template string
+	network         control.Policy
+	policy          string // path of a document
 	key             string // equal for equal Specs
 }
 
@@ -136,6 +144,7 @@ type want struct {
 // from the root and with the folder that the workspace's links lead to now.
 func (c *Client) want(spec bailey.Spec) (w want, err error) {
 	w.image, w.template = spec.Image, spec.Template
+	w.network, w.policy = control.Policy{Allow: spec.Allow, Profiles: spec.Profiles, Secrets: spec.Secrets}, spec.Policy
 	w.req = run.Request{
 		Dir: spec.Workspace, Workdir: spec.Workdir, UID: -1, GID: -1,
 		SetEnv: spec.Env, Limits: spec.Limits, Nested: spec.NestedSandboxes, IUnderstand: spec.IUnderstand,
@@ -164,7 +173,10 @@ func (c *Client) want(spec bailey.Spec) (w want, err error) {
 	if w.image != "" && !filepath.IsAbs(w.image) {
 		w.image = filepath.Join(wd, w.image)
 	}
-	spec.Workspace, spec.Image, spec.Mounts = w.req.Dir, w.image, nil
+	if w.policy != "" && !filepath.IsAbs(w.policy) {
+		w.policy = filepath.Join(wd, w.policy)
+	}
+	spec.Workspace, spec.Image, spec.Mounts, spec.Policy = w.req.Dir, w.image, nil, w.policy
 	key, err := json.Marshal(struct {
 		Spec   bailey.Spec
 		Mounts []hostview.Mount
@@ -178,22 +190,58 @@ func (c *Client) want(spec bailey.Spec) (w want, err error) {
 
 // root has the root file system of a container prepared.
 func (c *Client) root(ctx context.Context, w *want) (err error) {
-	if w.req.Level != bailey.IsolationContainer || w.req.Rootfs != nil {
+	if !w.req.Level.OwnRoot() || w.req.Rootfs != nil {
 		return nil
 	}
-	daemon := func() (string, error) {
-		if c.baileyd != "" {
-			return c.baileyd, nil
-		}
-		return find("baileyd", "Baileyd", filepath.Dir(c.init))
+	w.req.Rootfs, err = run.PrepareRoot(ctx, c.host.Folder, c.daemon, w.image, w.template)
+	return err
+}
+
+// daemon finds baileyd.
+func (c *Client) daemon() (string, error) {
+	if c.baileyd != "" {
+		return c.baileyd, nil
 	}
-	w.req.Rootfs, err = run.PrepareRoot(ctx, c.host.Folder, daemon, w.image, w.template)
+	return find("baileyd", "Baileyd", filepath.Dir(c.init))
+}
+
+// reaches says that a network was asked for.
+func (w *want) reaches() bool { return w.policy != "" || !w.network.Empty() }
+
+// gate makes the way out of a sandbox that has a network, and holds the sandbox to
+// its policy. One gate serves all sandboxes.
+func (c *Client) gate(ctx context.Context, w *want) (err error) {
+	if !w.reaches() {
+		return nil
+	}
+	o := run.GateOptions{Policy: w.network}
+	if w.policy != "" {
+		if o.Policy.Document, err = run.ReadPolicy(w.policy); err != nil {
+			return err
+		}
+	}
+	if w.req.Gate, err = c.gates.Way(o); err != nil || w.policy == "" {
+		return err
+	}
+	checked, err := w.req.Gate.Check(ctx)
+	if err != nil {
+		return err
+	}
+	min, err := w.req.Hold(checked.Session, w.req.Dir)
+	if err == nil && w.req.Level < min {
+		err = bailey.Errorf(bailey.CodeUsage, "choose an isolation level", "set Spec.MinIsolation to "+min.String(), "%s is weaker than the policy wants", w.req.Level)
+	}
 	return err
 }
 
 // make makes a sandbox.
 func (c *Client) make(ctx context.Context, w want) (*run.Sandbox, error) {
-	if err := c.root(ctx, &w); err != nil {
+	err := c.root(ctx, &w)
+	if err == nil {
+		err = c.gate(ctx, &w)
+	}
+	if err != nil {
+		w.req.Gate.Close()
 		return nil, err
 	}
 	return c.host.Open(ctx, w.req, c.init)
@@ -235,11 +283,31 @@ func (s *Sandbox) Run(ctx context.Context, cmd bailey.Command) (*bailey.Result, 
 	if cmd.Stdin != nil {
 		stdin = bytes.NewReader(cmd.Stdin)
 	}
-	res, err := s.s.Client.Run(ctx, spec, stdin, limit)
+	before, _ := s.s.Denials(ctx)
+	res, err := s.s.RunCommand(ctx, spec, stdin, limit)
 	if err != nil {
 		return nil, err
 	}
-	return &bailey.Result{Stdout: res.Stdout, Stderr: res.Stderr, Truncated: res.Truncated, End: res.End.End()}, nil
+	after, err := s.s.Denials(ctx)
+	denials := since(before, after)
+	if err != nil { // no reason to lose what the command has done
+		denials = []bailey.Denial{{What: "everything", Reason: "gate_lost", Why: err.Error(), Ask: "make another sandbox", Count: 1}}
+	}
+	return &bailey.Result{Stdout: res.Stdout, Stderr: res.Stderr, Truncated: res.Truncated, End: res.End.End(), Denials: denials}, nil
+}
+
+// since gives the denials that came between two looks. A gate lists what is
+// new behind what it knew.
+func since(before, after []control.Denial) (list []bailey.Denial) {
+	for i, d := range after {
+		if i < len(before) {
+			d.Count -= before[i].Count
+		}
+		if d.Count > 0 {
+			list = append(list, bailey.Denial{What: d.What, Rule: d.Rule, Reason: d.Reason, Why: d.Why, Ask: d.Ask, Count: d.Count})
+		}
+	}
+	return list
 }
 
 // mergeEnv puts more on top of base, by name.

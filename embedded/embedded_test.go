@@ -13,26 +13,33 @@ import (
 	"github.com/bailey-sandbox/bailey/embedded"
 )
 
-// initPath is bailey-init, built once for this package's tests.
-var initPath string
+// initPath is bailey-init and daemonPath baileyd, built once for this package's tests.
+var initPath, daemonPath string
 
 func TestMain(m *testing.M) {
 	if home, project, ok := strings.Cut(os.Getenv("BAILEY_TEST_HOLD"), ":"); ok {
 		holdPrepared(home, project)
 		return
 	}
-	dir, err := os.MkdirTemp("", "bailey-embedded-")
-	if err != nil {
-		panic(err)
+	programs := os.Getenv("BAILEY_TEST_PROGRAMS") // built already
+	dir := ""
+	if programs == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "bailey-embedded-"); err != nil {
+			panic(err)
+		}
+		programs = dir
+		build := exec.Command("go", "build", "-o", dir+"/", "../cmd/bailey-init", "../cmd/baileyd")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			panic(string(out))
+		}
 	}
-	initPath = filepath.Join(dir, "bailey-init")
-	build := exec.Command("go", "build", "-o", initPath, "../cmd/bailey-init")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		panic(string(out))
-	}
+	initPath, daemonPath = filepath.Join(programs, "bailey-init"), filepath.Join(programs, "baileyd")
 	code := m.Run()
-	os.RemoveAll(dir)
+	if dir != "" {
+		os.RemoveAll(dir)
+	}
 	os.Exit(code)
 }
 

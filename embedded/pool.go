@@ -65,8 +65,8 @@ type prepared struct {
 // ones are not used, and after a minute without Create the next one is made anew.
 // Waiting costs memory and no processor time.
 //
-// A workspace that cannot be seen as an overlay, and one in which something else
-// is shown, cannot be prepared (not_available).
+// A workspace that cannot be seen as an overlay, one in which something else is
+// shown, and a sandbox with a network cannot be prepared (not_available).
 func (c *Client) Prepare(ctx context.Context, spec bailey.Spec, n int) error {
 	if n < 0 || n > MaxPrepared {
 		return bailey.Errorf(bailey.CodeUsage, "prepare sandboxes", fmt.Sprintf("use 0 to %d", MaxPrepared), "%d is out of range", n)
@@ -74,6 +74,9 @@ func (c *Client) Prepare(ctx context.Context, spec bailey.Spec, n int) error {
 	w, err := c.want(spec)
 	if err != nil {
 		return err
+	}
+	if w.reaches() {
+		return bailey.Errorf(bailey.CodeNotAvailable, "prepare sandboxes", "make it when it is needed", "one with a network has a gate of its own, which is not started ahead")
 	}
 	if n > 0 {
 		if err := c.root(ctx, &w); err != nil {

@@ -433,16 +433,10 @@ func BenchmarkCreateRunClose(b *testing.B) {
 
 // A container is prepared like any other, and its Spec says what it is made from.
 func TestContainers(t *testing.T) {
-	daemon := filepath.Join(t.TempDir(), "baileyd")
-	build := exec.Command("go", "build", "-o", daemon, "../cmd/baileyd")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatal(string(out))
-	}
 	home, project := t.TempDir(), t.TempDir()
 	os.Chmod(home, 0o700)
 	write(t, filepath.Join(project, "file"), "old\n")
-	c, err := embedded.Open(embedded.Options{Home: home, Init: initPath, Baileyd: daemon})
+	c, err := embedded.Open(embedded.Options{Home: home, Init: initPath, Baileyd: daemonPath})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,8 @@
 //
 //	bailey-init [--fd N | --serial PATH | --vsock PORT | --stdio] [--lease]
 //
+//	bailey-init dial PORT
+//
 // --fd names an inherited end of a unix socket pair, 3 by default. With
 // --lease, the sandbox lives as long as that connection: when its other end is
 // closed, everything in the sandbox is killed and bailey-init exits. Without
@@ -13,6 +15,9 @@
 //
 // It exits 0 after a shutdown that was asked for or the end of the lease, and
 // 2 when it could not start.
+//
+// With dial it is no first process: it connects to a port of the loopback and joins its descriptors 0 and 1
+// with the connection. It exits 3 when nobody listens there.
 package main
 
 import (
@@ -82,6 +87,9 @@ func fail(what string, err error) int {
 }
 
 func run(args []string) int {
+	if len(args) == 2 && args[0] == "dial" {
+		return dial(args[1])
+	}
 	// A signal from inside must not end this process: one that is not asked for
 	// would do what the Go runtime thinks right, which for a first process is to
 	// exit. The channel is never read; what does not fit is dropped.

@@ -38,7 +38,11 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asBaileyd) != "" {
 		main()
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if servedDir != "" {
+		os.RemoveAll(servedDir)
+	}
+	os.Exit(code)
 }
 
 func baileyd(args ...string) *exec.Cmd {
@@ -79,9 +83,9 @@ func TestWhatItCannotDo(t *testing.T) {
 		code bailey.Code // "" for the usage text
 	}{
 		"nothing":             {nil, ""},
-		"an unknown word":     {[]string{"serve"}, ""},
+		"an unknown word":     {[]string{"fly"}, ""},
 		"half a command":      {[]string{"image"}, ""},
-		"an unknown command":  {[]string{"image", "pull"}, ""},
+		"an unknown command":  {[]string{"image", "fly"}, ""},
 		"an unknown flag":     {[]string{"image", "prepare", "--json", "--colour"}, bailey.CodeUsage},
 		"no store":            {[]string{"image", "prepare", "--json", "host"}, bailey.CodeUsage},
 		"two sources":         {[]string{"image", "prepare", "--json", "--store", store, "a", "b"}, bailey.CodeUsage},
@@ -210,6 +214,38 @@ func tree(t *testing.T, dir string) string {
 	return b.String()
 }
 
+// killedAtWork starts the program and kills it so long after its store has
+// appeared. False is that it ended by itself before.
+func killedAtWork(t *testing.T, cmd *exec.Cmd, store string, after time.Duration) bool {
+	t.Helper()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // killed or not, both are fine
+		close(ended)
+	}()
+	over := func(d time.Duration) bool {
+		select {
+		case <-ended:
+			return true
+		case <-time.After(d):
+			return false
+		}
+	}
+	for !over(100 * time.Microsecond) {
+		if _, err := os.Lstat(store); err == nil {
+			over(after)
+			break
+		}
+	}
+	_ = cmd.Process.Kill() // it may have ended
+	<-ended
+	ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && ws.Signaled()
+}
+
 // TestKilledAtAnyMomentItLeavesNothing kills the program with SIGKILL while it
 // prepares, and looks at what the next one finds and leaves.
 func TestKilledAtAnyMomentItLeavesNothing(t *testing.T) {
@@ -222,25 +258,24 @@ func TestKilledAtAnyMomentItLeavesNothing(t *testing.T) {
 			if out, err := baileyd("image", "prepare", "--json", "--store", good, source).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			took := time.Since(began)
+			span := time.Since(began) // of its work, in which it is killed; shorter when that comes too late
 			want := map[string]string{}
 			for _, l := range layers {
 				want[l] = tree(t, filepath.Join(good, "layers", l, "fs"))
 			}
 			r := rand.New(rand.NewPCG(uint64(len(source)), 3))
 			const rounds = 12
-			killed, leftovers := 0, 0
-			for i := range rounds {
-				store := filepath.Join(t.TempDir(), "store")
-				cmd := baileyd("image", "prepare", "--json", "--store", store, source)
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
+			killed, late, leftovers := 0, 0, 0
+			for i := 0; killed < rounds; i++ {
+				if late > 100 {
+					t.Fatalf("killed %d times only: it was always quicker", killed)
 				}
-				kill := time.AfterFunc(time.Duration(r.Int64N(int64(took))), func() { _ = cmd.Process.Signal(syscall.SIGKILL) })
-				_ = cmd.Wait() // killed or not, both are fine
-				kill.Stop()
-				if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+				store := filepath.Join(t.TempDir(), "store")
+				if killedAtWork(t, baileyd("image", "prepare", "--json", "--store", store, source), store, time.Duration(r.Int64N(int64(span)))) {
 					killed++
+				} else {
+					late++
+					span = max(span*3/4, time.Millisecond)
 				}
 				// Even before anybody cleans up, what bears a layer's name is whole.
 				made, _ := filepath.Glob(filepath.Join(store, "layers/*"))
@@ -269,9 +304,9 @@ func TestKilledAtAnyMomentItLeavesNothing(t *testing.T) {
 					t.Errorf("round %d: left behind: %q", i, left)
 				}
 			}
-			t.Logf("killed %d of %d, %d of them with something half-made", killed, rounds, leftovers)
-			if killed == 0 {
-				t.Error("no round was killed: nothing has been tested")
+			t.Logf("killed %d times, %d of them with something half-made, and %d times too late", killed, leftovers, late)
+			if leftovers == 0 {
+				t.Error("nothing was ever half-made: nothing has been tested")
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/bench/result"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/cgroup"
 	"github.com/bailey-sandbox/bailey/internal/run"
@@ -96,20 +97,20 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.tearDown()) }()
-	report := &Report{Bailey: opt.Version, Machine: describeMachine(b.dir), Rounds: opt.Rounds}
+	report := &Report{Bailey: opt.Version, Machine: result.Describe(b.dir), Rounds: opt.Rounds}
 	b.versions(report.Machine.Programs)
 	for _, m := range measures {
 		if len(opt.Only) > 0 && !slices.Contains(opt.Only, m.name) {
 			continue
 		}
-		result, err := m.run(b, ctx)
+		one, err := m.run(b, ctx)
 		if err != nil {
 			return nil, err
 		}
-		result.Name = m.name
-		report.Measures = append(report.Measures, result)
+		one.Name = m.name
+		report.Measures = append(report.Measures, one)
 	}
-	report.Machine.Load[1] = load()
+	report.Machine.Load[1] = result.Load()
 	return report, nil
 }
 
@@ -179,14 +180,14 @@ func (b *bench) findPeers() error {
 func (b *bench) versions(into map[string]string) {
 	for _, p := range []string{b.bwrap, b.crun} {
 		if p != "" {
-			into[filepath.Base(p)] = programVersion(p, nil)
+			into[filepath.Base(p)] = result.ProgramVersion(p, nil)
 		}
 	}
 	if b.srt != "" {
-		into["srt"] = "srt " + programVersion(b.srt, b.srtEnv)
+		into["srt"] = "srt " + result.ProgramVersion(b.srt, b.srtEnv)
 	}
 	if git, err := exec.LookPath("git"); err == nil {
-		into["git"] = programVersion(git, nil)
+		into["git"] = result.ProgramVersion(git, nil)
 	}
 }
 
@@ -202,7 +203,7 @@ func (b *bench) request(level bailey.Isolation, command ...string) run.Request {
 }
 
 // measure lets the subjects take turns and notes who was missing.
-func (b *bench) measure(ctx context.Context, what string, n int, subjects []*subject, missing []Missing) (Measure, error) {
+func (b *bench) measure(ctx context.Context, what string, n int, subjects []*subject, missing []result.Missing) (Measure, error) {
 	m := Measure{What: what, NotMeasured: missing}
 	var progress func(int, int)
 	if b.opt.Progress != nil {
@@ -216,7 +217,7 @@ func (b *bench) measure(ctx context.Context, what string, n int, subjects []*sub
 	m.Phases = b.phases.take()
 	for _, s := range subjects {
 		if err := failed[s]; err != nil {
-			m.NotMeasured = append(m.NotMeasured, Missing{s.name, err.Error()})
+			m.NotMeasured = append(m.NotMeasured, result.Missing{Name: s.name, Why: err.Error()})
 			continue
 		}
 		m.Subjects = append(m.Subjects, describe(s, samples[s]))
@@ -227,10 +228,10 @@ func (b *bench) measure(ctx context.Context, what string, n int, subjects []*sub
 func describe(s *subject, samples []sample) Subject {
 	first, total := make([]time.Duration, len(samples)), make([]time.Duration, len(samples))
 	for i, v := range samples {
-		first[i], total[i] = v.first, v.total
+		first[i], total[i] = v.First, v.Total
 	}
-	out := Subject{Name: s.name, Features: s.features, Total: summarise(total)}
-	if f := summarise(first); f.Min > 0 {
+	out := Subject{Name: s.name, Features: s.features, Total: result.Summarise(total)}
+	if f := result.Summarise(first); f.Min > 0 {
 		out.First = &f
 	}
 	return out

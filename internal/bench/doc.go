@@ -11,5 +11,3 @@
 // It touches a temporary folder below the data folder's cache, which it
 // removes, and starts the programs it measures.
 package bench
-
-//go:generate go run ./gen

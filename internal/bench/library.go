@@ -73,9 +73,9 @@ func libraryOnce(ctx context.Context, c *embedded.Client, spec bailey.Spec) (v s
 		return v, err
 	}
 	r, err := s.Run(ctx, bailey.Command{Args: echo})
-	v.first = time.Since(begin)
+	v.First = time.Since(begin)
 	err = errors.Join(err, s.Close(ctx))
-	v.total = time.Since(begin)
+	v.Total = time.Since(begin)
 	// The next one is made, and files go, before anybody else's turn.
 	err = errors.Join(err, c.Settle(ctx))
 	if err == nil && (r.End.Reason != bailey.EndExit || r.End.ExitCode != 0 || string(r.Stdout) != "hi\n") {

@@ -11,10 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bailey-sandbox/bailey"
-	"github.com/bailey-sandbox/bailey/internal/driver/linux/spawn"
+	"github.com/bailey-sandbox/bailey/internal/bench/peer"
+	"github.com/bailey-sandbox/bailey/internal/bench/result"
 	"github.com/bailey-sandbox/bailey/internal/image/rootfs"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
 )
@@ -22,7 +21,7 @@ import (
 var echo = []string{"/bin/echo", "hi"}
 
 // bwrapOnce runs a command by bwrap over a folder that is made for it.
-func (b *bench) bwrapOnce(ctx context.Context, want string, command ...string) (sample, error) {
+func (b *bench) bwrapOnce(want string, command ...string) (sample, error) {
 	begin := time.Now()
 	fresh, err := os.MkdirTemp(b.dir, "fresh-")
 	if err != nil {
@@ -31,23 +30,23 @@ func (b *bench) bwrapOnce(ctx context.Context, want string, command ...string) (
 	if _, err := b.filter.Seek(0, io.SeekStart); err != nil {
 		return sample{}, err
 	}
-	p := program{argv: bwrapArgs(b.bwrap, fresh, b.work, b.host.Home, command...), extra: b.filter, group: b.groups, limits: limits}
+	p := peer.Program{Argv: bwrapArgs(b.bwrap, fresh, b.work, b.host.Home, command...), Extra: b.filter, Group: b.groups, Limits: limits}
 	made := time.Since(begin)
-	v, err := p.run(ctx, want)
-	if v.first > 0 {
-		v.first += made
+	v, err := p.Run(want)
+	if v.First > 0 {
+		v.First += made
 	}
-	v.total = time.Since(begin)
+	v.Total = time.Since(begin)
 	return v, errors.Join(err, os.RemoveAll(fresh)) // see once
 }
 
 // withBwrap adds bwrap to the subjects, or says why not.
-func (b *bench) withBwrap(subjects []*subject, missing []Missing, want string, command ...string) ([]*subject, []Missing) {
+func (b *bench) withBwrap(subjects []*subject, missing []result.Missing, want string, command ...string) ([]*subject, []result.Missing) {
 	if b.bwrap == "" {
-		return subjects, append(missing, Missing{"bwrap", "it is not installed"})
+		return subjects, append(missing, result.Missing{Name: "bwrap", Why: "it is not installed"})
 	}
-	return append(subjects, &subject{name: "bwrap", features: b.bwrapFeatures(), once: func(ctx context.Context) (sample, error) {
-		return b.bwrapOnce(ctx, want, command...)
+	return append(subjects, &subject{name: "bwrap", features: b.bwrapFeatures(), once: func(context.Context) (sample, error) {
+		return b.bwrapOnce(want, command...)
 	}}), missing
 }
 
@@ -73,28 +72,28 @@ func (b *bench) process(ctx context.Context) (m Measure, err error) {
 
 // whole: `bailey run -- true` as a person starts it.
 func (b *bench) whole(ctx context.Context) (Measure, error) {
-	ours := program{
-		argv: []string{b.opt.Bailey, "run", "--", "true"},
-		env:  slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, folder.EnvHome+"=") }), dir: b.work,
+	ours := peer.Program{
+		Argv: []string{b.opt.Bailey, "run", "--", "true"},
+		Env:  slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, folder.EnvHome+"=") }), Dir: b.work,
 	}
 	if b.groups != nil {
-		ours.argv = []string{b.opt.Bailey, "run", "--memory", strconv.FormatInt(limits.Memory, 10), "--pids", strconv.FormatInt(limits.Pids, 10), "--", "true"}
+		ours.Argv = []string{b.opt.Bailey, "run", "--memory", strconv.FormatInt(limits.Memory, 10), "--pids", strconv.FormatInt(limits.Pids, 10), "--", "true"}
 	}
-	ours.env = append(ours.env, folder.EnvHome+"="+b.home)
+	ours.Env = append(ours.Env, folder.EnvHome+"="+b.home)
 	subjects := []*subject{{name: "bailey run", ours: true, features: b.ourFeatures(bailey.IsolationProcess, "record and change set"),
-		once: func(ctx context.Context) (sample, error) { return ours.run(ctx, "") }}}
+		once: func(ctx context.Context) (sample, error) { return ours.Run("") }}}
 	subjects, missing := b.withBwrap(subjects, nil, "", "true")
 	if b.srt == "" {
-		missing = append(missing, Missing{"srt", "it is not installed"})
+		missing = append(missing, result.Missing{Name: "srt", Why: "it is not installed"})
 	} else {
 		settings := filepath.Join(b.dir, "srt.json")
 		if err := os.WriteFile(settings, []byte(srtSettings), 0o600); err != nil {
 			return Measure{}, bailey.Errorf(bailey.CodeStorage, "configure srt", "", "%w", err)
 		}
-		srt := program{argv: []string{b.srt, "--settings", settings, "-c", "true"}, env: b.srtEnv, dir: b.work}
+		srt := peer.Program{Argv: []string{b.srt, "--settings", settings, "-c", "true"}, Env: b.srtEnv, Dir: b.work}
 		subjects = append(subjects, &subject{name: "srt", features: []string{"bwrap with user, mount, pid and net namespaces", "a small system call filter",
 			"no memory or pids limit", "workspace written straight through", "the host's whole file system, read-only", "a proxy that allows nothing"},
-			once: func(ctx context.Context) (sample, error) { return srt.run(ctx, "") }})
+			once: func(ctx context.Context) (sample, error) { return srt.Run("") }})
 	}
 	m, err := b.measure(ctx, "process level as a program: true, until the program has ended", b.opt.Rounds, subjects, missing)
 	m.target("bailey run", "bwrap", 1.5)
@@ -119,12 +118,12 @@ func (b *bench) container(ctx context.Context) (m Measure, err error) {
 	subjects[1].features = append(subjects[1].features, "baileyd is asked for the root file system each time")
 	subjects = append(subjects, &subject{name: oneCommand, ours: true, features: features,
 		once: func(ctx context.Context) (sample, error) { return b.once(ctx, req, "hi\n") }})
-	var missing []Missing
+	var missing []result.Missing
 	switch {
 	case b.crun == "":
-		missing = append(missing, Missing{"crun", "it is not installed"})
+		missing = append(missing, result.Missing{Name: "crun", Why: "it is not installed"})
 	case os.Geteuid() != 0:
-		missing = append(missing, Missing{"crun", "its root file system is mounted by root only"})
+		missing = append(missing, result.Missing{Name: "crun", Why: "its root file system is mounted by root only"})
 	default:
 		s, err := b.crunSubject(root)
 		if err != nil {
@@ -140,67 +139,13 @@ func (b *bench) container(ctx context.Context) (m Measure, err error) {
 }
 
 func (b *bench) crunSubject(root *rootfs.Root) (*subject, error) {
-	dir := filepath.Join(b.dir, "bundle")
-	if err := os.MkdirAll(filepath.Join(dir, "rootfs"), 0o755); err != nil {
-		return nil, bailey.Errorf(bailey.CodeStorage, "make a bundle for crun", "", "%w", err)
-	}
 	if err := os.Chmod(b.dir, 0o711); err != nil { // its ids reach the root file system through here
 		return nil, bailey.Errorf(bailey.CodeStorage, "make a bundle for crun", "", "%w", err)
 	}
-	if err := bundle(dir, echo, "/"); err != nil {
-		return nil, bailey.Errorf(bailey.CodeStorage, "make a bundle for crun", "", "%w", err)
+	crun := peer.Crun{Program: b.crun, Dir: filepath.Join(b.dir, "crun"), Root: root, Limits: limits}
+	c, err := crun.Prepare("bundle", echo...)
+	if err != nil {
+		return nil, err
 	}
-	type view struct{ lower, at, layer string }
-	lower := make([]string, len(root.Layers))
-	for i, l := range root.Layers {
-		lower[len(lower)-1-i] = l
-	}
-	views := []view{{strings.Join(lower, ":"), filepath.Join(dir, "rootfs"), filepath.Join(dir, "layer-0")}}
-	for i, bind := range root.Binds {
-		views = append(views, view{bind.Source, filepath.Join(dir, "rootfs", bind.Target), filepath.Join(dir, "layer-"+string(rune('1'+i)))})
-	}
-	const unified = "/sys/fs/cgroup/unified"
-	_, hybrid := os.Stat(unified)
-	p := program{
-		argv: []string{b.crun, "--root", filepath.Join(dir, "state"), "--cgroup-manager=cgroupfs", "run", "--bundle", dir, "bench"},
-		env:  []string{"PATH=" + searchPath}, dir: dir, flags: unix.CLONE_NEWNS,
-		before: func(s *spawn.Script) {
-			none := spawn.Int(0)
-			s.Do("detach from the host's mounts", unix.SYS_MOUNT, none, s.Str("/"), none, spawn.Int(unix.MS_REC|unix.MS_PRIVATE), none)
-			if hybrid == nil { // crun refuses to run where both versions are mounted
-				s.Do("cover "+unified, unix.SYS_MOUNT, s.Str("tmpfs"), s.Str(unified), s.Str("tmpfs"), none, none)
-			}
-			for _, v := range views {
-				options := "lowerdir=" + v.lower + ",upperdir=" + v.layer + "/upper,workdir=" + v.layer + "/work,index=off,volatile"
-				s.Do("mount "+v.at, unix.SYS_MOUNT, s.Str("overlay"), s.Str(v.at), s.Str("overlay"), none, s.Str(options))
-			}
-		},
-	}
-	return &subject{name: "crun", features: []string{"user, mount, pid, net, ipc, uts and cgroup namespaces", "system call filter: moby's profile",
-		"memory and pids limit: its own", "11 capabilities, no_new_privs", "no Landlock",
-		"root file system: the same layers as overlay on the same disk, mounted by the benchmark before crun starts, not mapped to the ids of the container",
-		"no workspace, no record"},
-		once: func(ctx context.Context) (sample, error) {
-			begin := time.Now()
-			for _, v := range views {
-				for _, d := range []string{v.layer, v.layer + "/upper", v.layer + "/work"} {
-					if err := os.Mkdir(d, 0o755); err != nil {
-						return sample{}, err
-					}
-				}
-				if err := os.Chown(v.layer+"/upper", crunBase, crunBase); err != nil {
-					return sample{}, err
-				}
-			}
-			made := time.Since(begin)
-			v, err := p.run(ctx, "hi\n")
-			if v.first > 0 {
-				v.first += made
-			}
-			v.total = time.Since(begin)
-			for _, l := range views {
-				err = errors.Join(err, os.RemoveAll(l.layer)) // see once
-			}
-			return v, err
-		}}, nil
+	return &subject{name: "crun", features: peer.CrunFeatures, once: func(context.Context) (sample, error) { return c.Run("hi\n") }}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/bench/peer"
 	"github.com/bailey-sandbox/bailey/internal/run"
 	"github.com/bailey-sandbox/bailey/internal/terminal"
 )
@@ -34,7 +35,7 @@ func (b *bench) once(ctx context.Context, req run.Request, want string) (v sampl
 	read := make(chan output, 1)
 	begin := time.Now()
 	go func() {
-		text, first, err := readOutput(r, begin)
+		text, first, err := peer.ReadOutput(r, begin)
 		read <- output{text, first, err}
 	}()
 	req.Streams = terminal.Streams{Out: w, Err: null}
@@ -44,13 +45,13 @@ func (b *bench) once(ctx context.Context, req run.Request, want string) (v sampl
 		err = b.host.Drop(out.Run)
 	}
 	b.phases.step("")
-	v.total = time.Since(begin)
+	v.Total = time.Since(begin)
 	w.Close()
 	// Files that nobody waits for are removed on every side when the clock has
 	// stopped, and before anybody else's turn.
 	err = errors.Join(err, b.host.Wait())
 	got := <-read
-	v.first = got.first
+	v.First = got.first
 	switch {
 	case err != nil:
 		return v, err

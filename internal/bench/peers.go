@@ -1,22 +1,19 @@
 package bench
 
 import (
-	_ "embed"
-	"encoding/json"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/bench/peer"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/seccomp"
 	"github.com/bailey-sandbox/bailey/internal/image/rootfs"
 )
-
-const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // filterFile gives a file with Bailey's filter as bwrap reads it: an array of
 // struct sock_filter.
@@ -44,7 +41,7 @@ func filterFile() (*os.File, error) {
 func bwrapArgs(bwrap, fresh, work, home string, command ...string) []string {
 	args := []string{bwrap, "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
 		"--die-with-parent", "--new-session", "--cap-drop", "ALL", "--seccomp", "3", "--hostname", "bailey",
-		"--clearenv", "--setenv", "PATH", searchPath, "--setenv", "HOME", home,
+		"--clearenv", "--setenv", "PATH", peer.SearchPath, "--setenv", "HOME", home,
 		"--ro-bind", "/usr", "/usr"}
 	for _, name := range []string{"LANG", "LC_ALL", "TZ"} { // what programs read at their start depends on these
 		if v, ok := os.LookupEnv(name); ok {
@@ -90,85 +87,13 @@ func (b *bench) findSRT() {
 	if b.srt == "" {
 		b.srt, _ = exec.LookPath("srt")
 	}
-	b.srtEnv = []string{"PATH=" + filepath.Dir(b.srt) + ":" + searchPath, "HOME=" + os.Getenv("HOME")}
+	b.srtEnv = []string{"PATH=" + filepath.Dir(b.srt) + ":" + peer.SearchPath, "HOME=" + os.Getenv("HOME")}
 }
 
 // srtSettings allow writing to the workspace, and nothing over the network.
 const srtSettings = `{"network":{"allowedDomains":[],"deniedDomains":[]},"filesystem":{"denyRead":[],"allowWrite":["."],"denyWrite":[]}}`
 
-// mobyProfile is what docker gives crun; see gen.
-//
-//go:embed moby-seccomp.json
-var mobyProfile []byte
-
-// crunBase is the first host id of crun's containers: of the ranges that Bailey
-// uses itself the first, which is not in use while its own sandboxes of this
-// process hold theirs by locks only they look at. Nothing is written as these ids
-// but in the benchmark's own folder.
-const crunBase = 1879048192
-
-// bundle writes the configuration of an OCI bundle for a root file system that
-// is mounted when crun starts.
-func bundle(dir string, command []string, workdir string) error {
-	type object = map[string]any
-	caps := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_SETGID", "CAP_SETUID",
-		"CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_KILL", "CAP_SYS_CHROOT"}
-	var namespaces []object
-	for _, kind := range []string{"pid", "network", "ipc", "uts", "mount", "cgroup", "user"} {
-		namespaces = append(namespaces, object{"type": kind})
-	}
-	ids := []object{{"containerID": 0, "hostID": crunBase, "size": 65536}}
-	mount := func(kind, at string, options ...string) object {
-		return object{"type": kind, "source": kind, "destination": at, "options": options}
-	}
-	config := object{
-		"ociVersion": "1.0.0",
-		"root":       object{"path": "rootfs"},
-		"hostname":   "bailey",
-		"process": object{
-			"user": object{"uid": 0, "gid": 0}, "args": command, "cwd": workdir, "noNewPrivileges": true,
-			"env":          []string{"PATH=" + searchPath, "HOME=/root", "LANG=" + os.Getenv("LANG")},
-			"capabilities": object{"bounding": caps, "effective": caps, "permitted": caps},
-			"rlimits":      []object{{"type": "RLIMIT_CORE", "soft": 1, "hard": 1}},
-		},
-		"mounts": []object{
-			mount("proc", "/proc", "nosuid", "noexec", "nodev"),
-			mount("tmpfs", "/dev", "nosuid", "mode=755", "size=65536k"),
-			mount("devpts", "/dev/pts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"),
-			mount("tmpfs", "/dev/shm", "nosuid", "noexec", "nodev", "mode=1777", "size=65536k"),
-			mount("mqueue", "/dev/mqueue", "nosuid", "noexec", "nodev"),
-			mount("sysfs", "/sys", "nosuid", "noexec", "nodev", "ro"),
-			mount("tmpfs", "/tmp", "nosuid", "nodev", "mode=1777"),
-		},
-		"linux": object{
-			"namespaces": namespaces, "uidMappings": ids, "gidMappings": ids,
-			"cgroupsPath": "/bailey-bench-" + strconv.Itoa(os.Getpid()),
-			"resources":   object{"memory": object{"limit": limits.Memory, "swap": limits.Memory}, "pids": object{"limit": limits.Pids}},
-			"seccomp":     json.RawMessage(mobyProfile),
-			"maskedPaths": []string{"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
-				"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"},
-			"readonlyPaths": []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
-		},
-	}
-	text, err := json.Marshal(config)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600)
-}
-
 // prepareRoot has baileyd make the built-in root file system.
 func (b *bench) prepareRoot() (*rootfs.Root, error) {
-	const what = "prepare the built-in root file system"
-	cmd := exec.Command(b.opt.Daemon, "image", "prepare", "--json", "--store", filepath.Join(b.home, "images"), "host")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, bailey.Errorf(bailey.CodeImageInvalid, what, "", "%w", err)
-	}
-	root, err := rootfs.Parse(out)
-	if err != nil {
-		return nil, bailey.Errorf(bailey.CodeImageInvalid, what, "", "%w", err)
-	}
-	return &root, nil
+	return peer.HostRoot(context.Background(), b.opt.Daemon, filepath.Join(b.home, "images"))
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/bailey-sandbox/bailey/internal/bench/result"
 )
 
 // Phase is a part of what Bailey does, in its order: from one of its steps to
@@ -41,7 +43,7 @@ func (p *phases) step(name string) {
 // take gives the phases so far and forgets them.
 func (p *phases) take() (list []Phase) {
 	for _, name := range p.order {
-		s := summarise(p.spent[name])
+		s := result.Summarise(p.spent[name])
 		list = append(list, Phase{name, s.Median, s.Min})
 	}
 	*p = phases{}
@@ -57,7 +59,7 @@ func writePhases(b *strings.Builder, list []Phase) {
 		if i > 0 {
 			b.WriteString(",")
 		}
-		fmt.Fprintf(b, " %s %s", p.Name, human(p.Median))
+		fmt.Fprintf(b, " %s %s", p.Name, result.Human(p.Median))
 	}
 	b.WriteString("\n")
 }

@@ -4,48 +4,35 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/bailey-sandbox/bailey/internal/bench/result"
 )
 
 // Report is the result of a benchmark.
 type Report struct {
-	Bailey   string    `json:"bailey"`
-	Machine  Machine   `json:"machine"`
-	Rounds   int       `json:"rounds"` // asked for; each measure says how many it made
-	Measures []Measure `json:"measures"`
+	Bailey   string         `json:"bailey"`
+	Machine  result.Machine `json:"machine"`
+	Rounds   int            `json:"rounds"` // asked for; each measure says how many it made
+	Measures []Measure      `json:"measures"`
 }
 
 // Measure is one question with its answer.
 type Measure struct {
-	Name        string    `json:"name"`
-	What        string    `json:"what"`
-	Subjects    []Subject `json:"subjects,omitempty"`
-	Memory      *Memory   `json:"memory,omitempty"`
-	Targets     []Target  `json:"targets"`
-	Phases      []Phase   `json:"phases,omitempty"` // of Bailey, where it runs in this process
-	NotMeasured []Missing `json:"not_measured,omitempty"`
+	Name        string           `json:"name"`
+	What        string           `json:"what"`
+	Subjects    []Subject        `json:"subjects,omitempty"`
+	Memory      *Memory          `json:"memory,omitempty"`
+	Targets     []result.Target  `json:"targets"`
+	Phases      []Phase          `json:"phases,omitempty"` // of Bailey, where it runs in this process
+	NotMeasured []result.Missing `json:"not_measured,omitempty"`
 }
 
 // Subject is one that was measured, and what it had.
 type Subject struct {
-	Name     string   `json:"name"`
-	Features []string `json:"features"`
-	First    *Stats   `json:"first_byte,omitempty"` // until the first byte of output
-	Total    Stats    `json:"total"`                // until it was over and given back
-}
-
-// Target is what a measure is meant to show: Value, in the unit of Of, is at most
-// Goal. Without a goal it is only told, and met.
-type Target struct {
-	Of    string  `json:"of"`
-	Goal  float64 `json:"goal,omitempty"`
-	Value float64 `json:"value"`
-	Met   bool    `json:"met"`
-}
-
-// Missing is one that was not measured, and why.
-type Missing struct {
-	Name string `json:"name"`
-	Why  string `json:"why"`
+	Name     string        `json:"name"`
+	Features []string      `json:"features"`
+	First    *result.Stats `json:"first_byte,omitempty"` // until the first byte of output
+	Total    result.Stats  `json:"total"`                // until it was over and given back
 }
 
 // target compares two subjects by the medians of their totals. Without either
@@ -55,8 +42,8 @@ func (m *Measure) target(ours, other string, goal float64) {
 	if a == nil || b == nil {
 		return
 	}
-	v := ratio(a.Total.Median, b.Total.Median)
-	m.Targets = append(m.Targets, Target{Of: ours + " / " + other, Goal: goal, Value: v, Met: goal == 0 || v > 0 && v <= goal})
+	v := result.Ratio(a.Total.Median, b.Total.Median)
+	m.Targets = append(m.Targets, result.AtMost(ours+" / "+other, v, goal))
 }
 
 // ratio compares two subjects as target does, with no goal.
@@ -105,25 +92,17 @@ func (m *Measure) write(b *strings.Builder) {
 		for _, s := range m.Subjects {
 			first, p95 := "-", "-"
 			if s.First != nil {
-				first, p95 = human(s.First.Median), human(s.First.P95)
+				first, p95 = result.Human(s.First.Median), result.Human(s.First.P95)
 			}
 			fmt.Fprintf(b, "  %-*s %5d %9s %9s %9s %9s %9s\n", width, s.Name, s.Total.N, first, p95,
-				human(s.Total.Median), human(s.Total.P95), human(s.Total.Min))
+				result.Human(s.Total.Median), result.Human(s.Total.P95), result.Human(s.Total.Min))
 		}
 	}
 	if m.Memory != nil {
 		m.Memory.write(b)
 	}
 	for _, t := range m.Targets {
-		if t.Goal == 0 {
-			fmt.Fprintf(b, "  %s: %.3g\n", t.Of, t.Value)
-			continue
-		}
-		verdict := "met"
-		if !t.Met {
-			verdict = "MISSED"
-		}
-		fmt.Fprintf(b, "  %s: %.3g, at most %g: %s\n", t.Of, t.Value, t.Goal, verdict)
+		t.Write(b)
 	}
 	writePhases(b, m.Phases)
 	for _, n := range m.NotMeasured {

@@ -5,23 +5,25 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bailey-sandbox/bailey/internal/bench/result"
 )
 
 func example() *Report {
-	ms := func(n int) Stats {
+	ms := func(n int) result.Stats {
 		d := time.Duration(n) * time.Millisecond
-		return Stats{N: 200, Min: d / 2, Median: d, P95: 2 * d}
+		return result.Stats{N: 200, Min: d / 2, Median: d, P95: 2 * d}
 	}
 	first := ms(3)
 	m := Measure{Name: "process", What: "echo", Subjects: []Subject{
 		{Name: "bailey", Features: []string{"a", "b"}, First: &first, Total: ms(4)}, {Name: "bwrap", Total: ms(10)},
-	}, NotMeasured: []Missing{{"srt", "it is not installed"}}, Phases: []Phase{{Name: "plan", Median: time.Millisecond}}}
+	}, NotMeasured: []result.Missing{{Name: "srt", Why: "it is not installed"}}, Phases: []Phase{{Name: "plan", Median: time.Millisecond}}}
 	m.target("bailey", "bwrap", 0.5)
 	m.target("bailey", "bwrap", 0.3)
 	m.target("bailey", "srt", 0.1)
 	mem := &Memory{Sandboxes: 2, Processes: 2, PrivateDirtyEach: 612_000, Opened: time.Second}
-	return &Report{Bailey: "v1", Machine: Machine{Processors: 2, Processor: "CPU", Programs: map[string]string{"crun": "crun version 1"}}, Rounds: 200,
-		Measures: []Measure{m, {Name: "idle", What: "sandboxes", Memory: mem, Targets: []Target{{Of: "MB", Goal: 1.2, Value: 0.612, Met: true}}}}}
+	return &Report{Bailey: "v1", Machine: result.Machine{Processors: 2, Processor: "CPU", Programs: map[string]string{"crun": "crun version 1"}}, Rounds: 200,
+		Measures: []Measure{m, {Name: "idle", What: "sandboxes", Memory: mem, Targets: []result.Target{{Of: "MB", Goal: 1.2, Value: 0.612, Met: true}}}}}
 }
 
 func TestText(t *testing.T) {

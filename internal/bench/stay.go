@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/bench/peer"
+	"github.com/bailey-sandbox/bailey/internal/bench/result"
 	"github.com/bailey-sandbox/bailey/internal/guest"
 	"github.com/bailey-sandbox/bailey/internal/run"
 )
@@ -50,7 +52,7 @@ func (b *bench) exec(ctx context.Context) (m Measure, err error) {
 				return sample{}, err
 			}
 			end, err := p.Wait(ctx)
-			v := sample{total: time.Since(begin)}
+			v := sample{Total: time.Since(begin)}
 			p.Close()
 			if err == nil && end.End().ExitCode != 0 {
 				err = fmt.Errorf("it ended as %+v", end)
@@ -60,13 +62,13 @@ func (b *bench) exec(ctx context.Context) (m Measure, err error) {
 		{name: "host", ours: true, features: []string{"fork and exec by Go's os/exec on the host, no protection", "input and outputs are /dev/null"}, once: func(ctx context.Context) (sample, error) {
 			begin := time.Now()
 			err := exec.Command("/bin/true").Run()
-			return sample{total: time.Since(begin)}, err
+			return sample{Total: time.Since(begin)}, err
 		}},
 		{name: "bailey, output collected", ours: true, features: []string{"as bailey, output through pipes"}, once: func(ctx context.Context) (sample, error) {
 			n++
 			begin := time.Now()
 			r, err := s.Client.Run(ctx, guest.ExecSpec{ID: "bench-" + strconv.Itoa(n), Argv: []string{"/bin/true"}, Env: s.Env, Dir: s.Workdir}, nil, 1<<20)
-			v := sample{total: time.Since(begin)}
+			v := sample{Total: time.Since(begin)}
 			if err == nil && r.End.End().ExitCode != 0 {
 				err = fmt.Errorf("it ended as %+v", r.End)
 			}
@@ -78,7 +80,7 @@ func (b *bench) exec(ctx context.Context) (m Measure, err error) {
 			cmd := exec.Command("/bin/true")
 			cmd.Stdout, cmd.Stderr = &out, &errs
 			err := cmd.Run()
-			return sample{total: time.Since(begin)}, err
+			return sample{Total: time.Since(begin)}, err
 		}},
 	}
 	m, err = b.measure(ctx, "a command in a sandbox that lives: /bin/true, until its end is known", b.opt.Rounds, subjects, nil)
@@ -91,7 +93,7 @@ func (b *bench) exec(ctx context.Context) (m Measure, err error) {
 func (b *bench) gitStatus(ctx context.Context) (m Measure, err error) {
 	git, err := exec.LookPath("git")
 	if err != nil {
-		return Measure{What: "git status", NotMeasured: []Missing{{"bailey", "git is not installed"}}}, nil
+		return Measure{What: "git status", NotMeasured: []result.Missing{{Name: "bailey", Why: "git is not installed"}}}, nil
 	}
 	dir := filepath.Join(b.dir, "repository")
 	if err := b.makeRepository(ctx, git, dir); err != nil {
@@ -115,7 +117,7 @@ func (b *bench) gitStatus(ctx context.Context) (m Measure, err error) {
 			n++
 			begin := time.Now()
 			r, err := s.Client.Run(ctx, guest.ExecSpec{ID: "git-" + strconv.Itoa(n), Argv: status, Env: s.Env, Dir: dir}, nil, 1<<20)
-			v := sample{total: time.Since(begin)}
+			v := sample{Total: time.Since(begin)}
 			if err == nil && r.End.End().ExitCode != 0 {
 				err = fmt.Errorf("git ended as %+v: %s", r.End, r.Stderr)
 			}
@@ -126,7 +128,7 @@ func (b *bench) gitStatus(ctx context.Context) (m Measure, err error) {
 			cmd.Dir, cmd.Env = dir, s.Env
 			begin := time.Now()
 			out, err := cmd.Output()
-			return sample{total: time.Since(begin)}, check(out, err)
+			return sample{Total: time.Since(begin)}, check(out, err)
 		}},
 	}
 	m, err = b.measure(ctx, fmt.Sprintf("git status over %d files", b.opt.Files), b.opt.GitRounds, subjects, nil)
@@ -152,7 +154,7 @@ func (b *bench) makeRepository(ctx context.Context, git, dir string) error {
 		{"-c", "user.name=Bench", "-c", "user.email=bench@example.org", "-c", "gc.auto=0", "-c", "commit.gpgsign=false", "commit", "-q", "-m", "files"}} {
 		cmd := exec.CommandContext(ctx, git, args...)
 		cmd.Dir = dir
-		cmd.Env = []string{"PATH=" + searchPath, "HOME=" + b.dir, "GIT_CONFIG_NOSYSTEM=1"}
+		cmd.Env = []string{"PATH=" + peer.SearchPath, "HOME=" + b.dir, "GIT_CONFIG_NOSYSTEM=1"}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, out)
 		}
@@ -198,7 +200,7 @@ func (b *bench) idle(ctx context.Context) (m Measure, err error) {
 	mem.PrivateCleanEach /= int64(b.opt.Idle)
 	m.Memory = mem
 	mb := float64(mem.PrivateDirtyEach) / 1e6
-	m.Targets = append(m.Targets, Target{Of: "private megabytes of each", Goal: 1.2, Value: mb, Met: mb <= 1.2})
+	m.Targets = append(m.Targets, result.AtMost("private megabytes of each", mb, 1.2))
 	return m, nil
 }
 
@@ -221,7 +223,7 @@ func (m *Memory) add(pid int) error {
 	if err != nil {
 		return err
 	}
-	dirty, clean := memField(text, "Private_Dirty"), memField(text, "Private_Clean")
+	dirty, clean := result.MemField(text, "Private_Dirty"), result.MemField(text, "Private_Clean")
 	if dirty < 0 || clean < 0 {
 		return errors.New("smaps_rollup has no private pages")
 	}
@@ -255,7 +257,7 @@ func (m *Memory) add(pid int) error {
 
 func (m *Memory) write(b *strings.Builder) {
 	fmt.Fprintf(b, "  each: %.0f kB private dirty, %.0f kB private clean (pages of files), in %d processes altogether; MemAvailable shrank by %.0f kB each; made in %s\n",
-		float64(m.PrivateDirtyEach)/1e3, float64(m.PrivateCleanEach)/1e3, m.Processes, float64(m.AvailableEach)/1e3, human(m.Opened))
+		float64(m.PrivateDirtyEach)/1e3, float64(m.PrivateCleanEach)/1e3, m.Processes, float64(m.AvailableEach)/1e3, result.Human(m.Opened))
 }
 
 func available() int64 {
@@ -263,5 +265,5 @@ func available() int64 {
 	if err != nil {
 		return 0
 	}
-	return memField(text, "MemAvailable")
+	return result.MemField(text, "MemAvailable")
 }

@@ -3,9 +3,9 @@ package bench
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/bench/peer"
 )
 
 // subject is one that is measured.
@@ -16,9 +16,8 @@ type subject struct {
 	once     func(ctx context.Context) (sample, error)
 }
 
-// sample is one measurement: the time until the first byte of output (0 where there
-// is none), and until everything was over and given back.
-type sample struct{ first, total time.Duration }
+// sample is one measurement.
+type sample = peer.Sample
 
 // warmUp is how many turns do not count.
 const warmUp = 3

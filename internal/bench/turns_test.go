@@ -13,7 +13,7 @@ func named(name string, order *[]string, fail func(turn int) error, ours bool) *
 	return &subject{name: name, ours: ours, once: func(context.Context) (sample, error) {
 		turn++
 		*order = append(*order, name)
-		return sample{total: time.Duration(turn)}, fail(turn)
+		return sample{Total: time.Duration(turn)}, fail(turn)
 	}}
 }
 
@@ -30,7 +30,7 @@ func TestTurnsAreTaken(t *testing.T) {
 		t.Errorf("the order is %s", got)
 	}
 	for _, s := range []*subject{a, b, c} {
-		if len(samples[s]) != 4 || samples[s][0].total != warmUp+1 {
+		if len(samples[s]) != 4 || samples[s][0].Total != warmUp+1 {
 			t.Errorf("%s: %v: the first turns must not count", s.name, samples[s])
 		}
 	}

@@ -440,11 +440,7 @@ func TestKilled(t *testing.T) {
 	for _, way := range []string{"apply", "revert"} {
 		for _, where := range []string{"same", "across"} {
 			t.Run(way+"/"+where, func(t *testing.T) {
-				stride := 1
-				if testing.Short() {
-					stride = 7
-				}
-				for n := 1; ; n += stride {
+				for n := 1; ; n++ {
 					if killedAt(t, way, where, n) {
 						if n < 20 {
 							t.Fatalf("it ended after %d steps", n)

@@ -13,14 +13,14 @@ import (
 func applyCommand(inv *invocation) (int, error) {
 	var opt changes.ApplyOptions
 	var revert bool
-	inv.flags.SetInterspersed(true)
-	inv.flags.BoolVar(&opt.Force, "force", false, "apply also where the host has changed meanwhile")
-	inv.flags.BoolVar(&opt.Merge, "merge", false, "merge text that both sides have changed")
-	inv.flags.BoolVar(&revert, "revert", false, "take an apply back")
-	inv.flags.StringArrayVar(&opt.Select.Only, "only", nil, "these paths or patterns only")
-	inv.flags.StringArrayVar(&opt.Select.Except, "except", nil, "not these paths or patterns")
-	inv.flags.BoolVar(&inv.json, "json", false, "print JSON")
-	args, err := inv.parse()
+	inv.Flags.SetInterspersed(true)
+	inv.Flags.BoolVar(&opt.Force, "force", false, "apply also where the host has changed meanwhile")
+	inv.Flags.BoolVar(&opt.Merge, "merge", false, "merge text that both sides have changed")
+	inv.Flags.BoolVar(&revert, "revert", false, "take an apply back")
+	inv.Flags.StringArrayVar(&opt.Select.Only, "only", nil, "these paths or patterns only")
+	inv.Flags.StringArrayVar(&opt.Select.Except, "except", nil, "not these paths or patterns")
+	inv.Flags.BoolVar(&inv.JSON, "json", false, "print JSON")
+	args, err := inv.Parse()
 	if err != nil {
 		return 0, err
 	}
@@ -60,7 +60,10 @@ func applyCommand(inv *invocation) (int, error) {
 	ctx := context.Background()
 	var rep *changes.Report
 	if revert {
-		rep, err = changes.Revert(ctx, r)
+		err = withLog(f, func(write appender) (err error) {
+			rep, err = logged(write, r.ID(), "revert", nil, func() (*changes.Report, error) { return changes.Revert(ctx, r) })
+			return err
+		})
 	} else {
 		var set *changes.Set
 		if set, err = changes.Seal(ctx, r); err != nil {
@@ -69,7 +72,10 @@ func applyCommand(inv *invocation) (int, error) {
 		if err := set.Matches(opt.Select); err != nil {
 			return 0, err
 		}
-		rep, err = changes.Apply(ctx, r, set, opt)
+		err = withLog(f, func(write appender) (err error) {
+			rep, err = logged(write, r.ID(), "apply", set, func() (*changes.Report, error) { return changes.Apply(ctx, r, set, opt) })
+			return err
+		})
 	}
 	if err != nil {
 		return 0, err
@@ -78,10 +84,10 @@ func applyCommand(inv *invocation) (int, error) {
 	if len(rep.Conflicts)+len(rep.Refused)+rep.Held > 0 {
 		code = bailey.ExitBailey
 	}
-	if inv.json {
-		return code, json.NewEncoder(inv.stdout).Encode(rep)
+	if inv.JSON {
+		return code, json.NewEncoder(inv.Stdout).Encode(rep)
 	}
-	return code, rep.Write(inv.stdout)
+	return code, rep.Write(inv.Stdout)
 }
 
 // latest finds the latest run that fits. why says that there is none.

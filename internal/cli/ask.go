@@ -19,8 +19,8 @@ import (
 func ask(ctx context.Context, inv *invocation, r *folder.Run, set *changes.Set) (fate, error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	return answer(ctx, os.Stdin, inv.stderr, func() error {
-		return changes.Diff(ctx, r, set, inv.stderr, changes.DiffOptions{Escape: true})
+	return answer(ctx, os.Stdin, inv.Stderr, func() error {
+		return changes.Diff(ctx, r, set, inv.Stderr, changes.DiffOptions{Escape: true})
 	})
 }
 

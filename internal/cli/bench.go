@@ -6,22 +6,29 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/bench"
+	"github.com/bailey-sandbox/bailey/internal/cli/command"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
 	"github.com/bailey-sandbox/bailey/internal/terminal"
 )
 
-// benchCommand is `bailey bench run`. It exits with 0 when it could measure,
+// benchCommand is `bailey bench run`, and leads to `bailey bench gate` and `bailey bench lifecycle`. It exits with 0 when it could measure,
 // whatever the numbers are; with --strict it exits with 1 when a target is missed.
 func benchCommand(inv *invocation) (int, error) {
+	if len(inv.Args) > 0 && (inv.Args[0] == "gate" || inv.Args[0] == "lifecycle") {
+		// What is measured, and what it takes to measure it, baileyd has.
+		inv.Args = slices.Insert(inv.Args, 1, "--as", command.Version())
+		return delegateCommand(inv)
+	}
 	collectAsUsual() // as in the programs of those who use the library
-	o := bench.Options{Version: version()}
+	o := bench.Options{Version: command.Version()}
 	strict := false
-	fs := inv.flags
+	fs := inv.Flags
 	fs.SetInterspersed(true)
 	fs.IntVarP(&o.Rounds, "rounds", "n", 200, "how often each subject is measured")
 	fs.StringSliceVar(&o.Only, "only", nil, "measure only these: "+strings.Join(bench.Names(), ","))
@@ -30,13 +37,13 @@ func benchCommand(inv *invocation) (int, error) {
 	fs.IntVar(&o.Idle, "idle", 500, "sandboxes at once in idle")
 	fs.StringVar(&o.SRT, "srt", "", "the sandbox-runtime program (beside Bailey's source, or on PATH)")
 	fs.BoolVar(&strict, "strict", false, "exit with 1 when a target is missed")
-	fs.BoolVar(&inv.json, "json", false, "print one JSON object")
-	args, err := inv.parse()
+	fs.BoolVar(&inv.JSON, "json", false, "print one JSON object")
+	args, err := inv.Parse()
 	if err != nil {
 		return 0, err
 	}
 	if len(args) != 1 || args[0] != "run" {
-		return 0, bailey.Errorf(bailey.CodeUsage, "run bailey bench", "write: bailey bench run", "there is nothing else it does")
+		return 0, bailey.Errorf(bailey.CodeUsage, "run bailey bench", "write: bailey bench run, bailey bench gate, or bailey bench lifecycle", "there is nothing else it does")
 	}
 	if o.Bailey, err = os.Executable(); err != nil {
 		return 0, bailey.Errorf(bailey.CodeNotAvailable, "find this program", "", "%w", err)
@@ -56,9 +63,9 @@ func benchCommand(inv *invocation) (int, error) {
 	}
 	if terminal.Is(os.Stderr) {
 		o.Progress = func(measure string, done, of int) {
-			fmt.Fprintf(inv.stderr, "\r\x1b[K%s: %d of %d\r", measure, done, of)
+			fmt.Fprintf(inv.Stderr, "\r\x1b[K%s: %d of %d\r", measure, done, of)
 		}
-		defer fmt.Fprint(inv.stderr, "\r\x1b[K")
+		defer fmt.Fprint(inv.Stderr, "\r\x1b[K")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -70,8 +77,8 @@ func benchCommand(inv *invocation) (int, error) {
 	if strict && report.Missed() > 0 {
 		code = 1
 	}
-	if inv.json {
-		return code, json.NewEncoder(inv.stdout).Encode(report)
+	if inv.JSON {
+		return code, json.NewEncoder(inv.Stdout).Encode(report)
 	}
-	return code, report.Write(inv.stdout)
+	return code, report.Write(inv.Stdout)
 }

@@ -24,13 +24,13 @@ func pending(r *folder.Run) bool {
 func changesCommand(inv *invocation) (int, error) {
 	var list, summary bool
 	var sel changes.Selection
-	inv.flags.SetInterspersed(true)
-	inv.flags.BoolVar(&list, "list", false, "list the runs, also those that are done with")
-	inv.flags.BoolVar(&summary, "summary", false, "name the paths instead of showing a diff")
-	inv.flags.StringArrayVar(&sel.Only, "only", nil, "these paths or patterns only")
-	inv.flags.StringArrayVar(&sel.Except, "except", nil, "not these paths or patterns")
-	inv.flags.BoolVar(&inv.json, "json", false, "print JSON")
-	args, err := inv.parse()
+	inv.Flags.SetInterspersed(true)
+	inv.Flags.BoolVar(&list, "list", false, "list the runs, also those that are done with")
+	inv.Flags.BoolVar(&summary, "summary", false, "name the paths instead of showing a diff")
+	inv.Flags.StringArrayVar(&sel.Only, "only", nil, "these paths or patterns only")
+	inv.Flags.StringArrayVar(&sel.Except, "except", nil, "not these paths or patterns")
+	inv.Flags.BoolVar(&inv.JSON, "json", false, "print JSON")
+	args, err := inv.Parse()
 	if err != nil {
 		return 0, err
 	}
@@ -76,14 +76,14 @@ func changesCommand(inv *invocation) (int, error) {
 	}
 	set = set.Selected(sel)
 	switch {
-	case inv.json:
-		return 0, set.WriteJSON(inv.stdout)
+	case inv.JSON:
+		return 0, set.WriteJSON(inv.Stdout)
 	case summary:
-		return 0, set.WriteSummary(inv.stdout, -1)
+		return 0, set.WriteSummary(inv.Stdout, -1)
 	}
 	// For a terminal what would be obeyed is escaped; a pipe gets a diff that
 	// programs can apply.
-	return 0, changes.Diff(ctx, r, set, inv.stdout, changes.DiffOptions{Escape: terminal.Is(os.Stdout)})
+	return 0, changes.Diff(ctx, r, set, inv.Stdout, changes.DiffOptions{Escape: terminal.Is(os.Stdout)})
 }
 
 // oneRun reads the one optional argument.
@@ -109,7 +109,7 @@ type listed struct {
 
 // listRuns shows runs, one a line: all that there are, or those that wait.
 func listRuns(inv *invocation, runs []*folder.Run, all bool) error {
-	if inv.json {
+	if inv.JSON {
 		out := []listed{}
 		for _, r := range runs {
 			l := listed{ID: r.ID(), State: r.State(), Partly: partly(r), Started: r.Record.Started, Command: r.Record.Command, End: r.Record.End}
@@ -118,19 +118,19 @@ func listRuns(inv *invocation, runs []*folder.Run, all bool) error {
 			}
 			out = append(out, l)
 		}
-		return json.NewEncoder(inv.stdout).Encode(out)
+		return json.NewEncoder(inv.Stdout).Encode(out)
 	}
 	if len(runs) == 0 && all {
-		fmt.Fprintln(inv.stdout, "no runs yet")
+		fmt.Fprintln(inv.Stdout, "no runs yet")
 		return nil
 	}
 	if len(runs) == 0 {
-		fmt.Fprintln(inv.stdout, "no run has changes that wait; `bailey changes --list` lists all")
+		fmt.Fprintln(inv.Stdout, "no run has changes that wait; `bailey changes --list` lists all")
 		return nil
 	}
 	for _, r := range runs {
 		if r.Err != nil {
-			fmt.Fprintf(inv.stdout, "%-10s  unreadable: %s\n", r.ID(), terminal.Printable(r.Err.Error()))
+			fmt.Fprintf(inv.Stdout, "%-10s  unreadable: %s\n", r.ID(), terminal.Printable(r.Err.Error()))
 			continue
 		}
 		where := ""
@@ -141,7 +141,7 @@ func listRuns(inv *invocation, runs []*folder.Run, all bool) error {
 		if partly(r) {
 			state = "partly applied"
 		}
-		fmt.Fprintf(inv.stdout, "%s  %-14s  %s  %s  %s\n", r.ID(), state, r.Record.Started.Local().Format("2006-01-02 15:04"),
+		fmt.Fprintf(inv.Stdout, "%s  %-14s  %s  %s  %s\n", r.ID(), state, r.Record.Started.Local().Format("2006-01-02 15:04"),
 			where, terminal.Shorten(strings.Join(r.Record.Command, " "), 60))
 	}
 	return nil

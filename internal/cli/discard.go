@@ -10,9 +10,9 @@ import (
 // discardCommand throws runs away.
 func discardCommand(inv *invocation) (int, error) {
 	var all bool
-	inv.flags.SetInterspersed(true)
-	inv.flags.BoolVar(&all, "all", false, "every run that nobody is working on")
-	args, err := inv.parse()
+	inv.Flags.SetInterspersed(true)
+	inv.Flags.BoolVar(&all, "all", false, "every run that nobody is working on")
+	args, err := inv.Parse()
 	if err != nil {
 		return 0, err
 	}
@@ -28,7 +28,7 @@ func discardCommand(inv *invocation) (int, error) {
 		return 0, err
 	}
 	if all {
-		return 0, discardAll(inv, f)
+		return 0, withLog(f, func(write appender) error { return discardAll(inv, write, f) })
 	}
 	var r *folder.Run
 	if ref == "" {
@@ -45,17 +45,17 @@ func discardCommand(inv *invocation) (int, error) {
 	}
 	defer r.Close()
 	onHost := applied(r)
-	if err := r.Remove(); err != nil {
+	if err := withLog(f, func(write appender) error { return discardLogged(write, r) }); err != nil {
 		return 0, err
 	}
-	fmt.Fprintln(inv.stdout, "discarded", r.ID())
+	fmt.Fprintln(inv.Stdout, "discarded", r.ID())
 	if onHost {
-		fmt.Fprintln(inv.stdout, "what was applied of it stays on the host, and can no longer be taken back")
+		fmt.Fprintln(inv.Stdout, "what was applied of it stays on the host, and can no longer be taken back")
 	}
 	return 0, nil
 }
 
-func discardAll(inv *invocation, f *folder.Folder) error {
+func discardAll(inv *invocation, write appender, f *folder.Folder) error {
 	runs, err := f.List()
 	if err != nil {
 		return err
@@ -64,12 +64,12 @@ func discardAll(inv *invocation, f *folder.Folder) error {
 		if bailey.CodeOf(r.Lock()) == bailey.CodeBusy {
 			continue
 		}
-		err := r.Remove()
+		err := discardLogged(write, r)
 		r.Close()
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(inv.stdout, r.ID())
+		fmt.Fprintln(inv.Stdout, r.ID())
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/cli/command"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
 	"github.com/bailey-sandbox/bailey/internal/workspace"
 )
@@ -212,7 +213,7 @@ func TestInterruptedQuestion(t *testing.T) {
 	stdin := os.Stdin
 	os.Stdin = in
 	t.Cleanup(func() { os.Stdin = stdin; held.Close(); in.Close() })
-	got, err := ask(context.Background(), &invocation{stderr: pressed{}}, nil, nil)
+	got, err := ask(context.Background(), &invocation{&command.Invocation{Stderr: pressed{}}}, nil, nil)
 	if got != fateKept || err != nil {
 		t.Error(got, err)
 	}

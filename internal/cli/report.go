@@ -22,14 +22,14 @@ const shownChanges = 20
 
 // report deals with what a run left: it tells how the command ended, and
 // applies, discards or keeps the changes as asked.
-func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
+func (f *runFlags) report(inv *invocation, write appender, out *run.Outcome) (int, error) {
 	ctx := context.Background()
 	code := out.End.Code()
 	failure := run.StartError(f.Request, out.End)
 	if out.Failed != nil {
 		code, failure = bailey.ExitBailey, out.Failed
 	}
-	if !inv.json {
+	if !inv.JSON {
 		f.tell(inv, out, failure)
 	}
 	var set *changes.Set
@@ -41,7 +41,7 @@ func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
 		// neither sealed nor removed, whatever was asked for.
 		look = changes.Scan
 	}
-	if !out.Unchanged || inv.json {
+	if !out.Unchanged || inv.JSON {
 		if set, err = look(ctx, out.Run); err != nil {
 			return bailey.ExitBailey, err
 		}
@@ -49,12 +49,12 @@ func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
 			fate = fateKept
 		}
 	}
-	if fate == fateKept && !inv.json {
+	if fate == fateKept && !inv.JSON {
 		if f.discard && out.Failed == nil {
-			inv.say("%s", set.Summary()) // what is thrown away unseen needs no names
+			inv.Say("%s", set.Summary()) // what is thrown away unseen needs no names
 		} else {
-			fmt.Fprintf(inv.stderr, "bailey: ")
-			set.WriteSummary(inv.stderr, shownChanges)
+			fmt.Fprintf(inv.Stderr, "bailey: ")
+			set.WriteSummary(inv.Stderr, shownChanges)
 		}
 	}
 	var applied *changes.Report
@@ -64,7 +64,7 @@ func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
 		fate = fateApplied
 	case f.discard:
 		fate = fateDiscarded
-	case !f.keep && !inv.json && terminal.Is(os.Stdin) && terminal.Is(os.Stderr):
+	case !f.keep && !inv.JSON && terminal.Is(os.Stdin) && terminal.Is(os.Stderr):
 		if fate, err = ask(ctx, inv, out.Run, set); err != nil {
 			return bailey.ExitBailey, err
 		}
@@ -73,13 +73,16 @@ func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
 	case fateNone:
 		err = out.Run.Remove()
 	case fateDiscarded:
-		if err = out.Run.Remove(); err == nil && !inv.json {
-			inv.say("discarded")
+		if err = discardLogged(write, out.Run); err == nil && !inv.JSON {
+			inv.Say("discarded")
 		}
 	case fateApplied:
-		if applied, err = changes.Apply(ctx, out.Run, set, changes.ApplyOptions{}); err == nil && !inv.json {
-			fmt.Fprintf(inv.stderr, "bailey: ")
-			applied.Write(inv.stderr)
+		applied, err = logged(write, out.Run.ID(), "apply", set, func() (*changes.Report, error) {
+			return changes.Apply(ctx, out.Run, set, changes.ApplyOptions{})
+		})
+		if err == nil && !inv.JSON {
+			fmt.Fprintf(inv.Stderr, "bailey: ")
+			applied.Write(inv.Stderr)
 		}
 		if err == nil && !applied.Complete() {
 			fate = fateKept
@@ -88,13 +91,13 @@ func (f *runFlags) report(inv *invocation, out *run.Outcome) (int, error) {
 			}
 		}
 	}
-	if fate == fateKept && !inv.json {
-		inv.say("kept as %s: `bailey changes %[1]s` shows it, `bailey apply %[1]s` applies it, `bailey discard %[1]s` throws it away", out.Run.ID())
+	if fate == fateKept && !inv.JSON {
+		inv.Say("kept as %s: `bailey changes %[1]s` shows it, `bailey apply %[1]s` applies it, `bailey discard %[1]s` throws it away", out.Run.ID())
 	}
 	if err != nil {
 		return bailey.ExitBailey, err
 	}
-	if inv.json {
+	if inv.JSON {
 		return code, f.print(inv, out, set, fate, applied, failure)
 	}
 	return code, nil
@@ -114,12 +117,12 @@ const (
 func (f *runFlags) tell(inv *invocation, out *run.Outcome, failure error) {
 	if f.verbose {
 		for _, n := range out.Notes {
-			inv.say("%s: %s", terminal.Printable(n.Subject), terminal.Printable(n.Text))
+			inv.Say("%s: %s", terminal.Printable(n.Subject), terminal.Printable(n.Text))
 		}
-		inv.say("isolation %s: %s", f.Level, f.LevelReason)
+		inv.Say("isolation %s: %s", f.Level, f.LevelReason)
 	}
 	if failure != nil {
-		inv.fail(failure)
+		inv.Fail(failure)
 	}
 	if out.End.Reason == bailey.EndNotStarted {
 		return
@@ -127,13 +130,14 @@ func (f *runFlags) tell(inv *invocation, out *run.Outcome, failure error) {
 	switch out.End.Reason {
 	case bailey.EndExit, bailey.EndSignal:
 	default:
-		inv.say("the command was %s [%s]", out.End, out.End.Reason)
+		inv.Say("the command was %s [%s]", out.End, out.End.Reason)
 	}
 	for _, l := range out.End.LimitHits {
-		inv.say("the limit %s was reached on the way", l)
+		inv.Say("the limit %s was reached on the way", l)
 	}
+	tellEgress(inv, out.Egress)
 	if out.Leftover != nil {
-		inv.say("not everything could be given back: %s", terminal.Printable(out.Leftover.Error()))
+		inv.Say("not everything could be given back: %s", terminal.Printable(out.Leftover.Error()))
 	}
 }
 
@@ -144,6 +148,7 @@ type result struct {
 	Reason    string           `json:"isolation_reason"`
 	End       bailey.End       `json:"end"`
 	Error     *bailey.Error    `json:"error,omitempty"`
+	Egress    *run.Egress      `json:"egress,omitempty"`
 	Stdout    output           `json:"stdout"`
 	Stderr    output           `json:"stderr"`
 	Changes   json.RawMessage  `json:"changes"`
@@ -173,9 +178,9 @@ func readOutput(file *os.File) (output, error) {
 }
 
 func (f *runFlags) print(inv *invocation, out *run.Outcome, set *changes.Set, fate fate, applied *changes.Report, failure error) error {
-	r := result{Isolation: f.Level, Reason: f.LevelReason, End: out.End, Fate: fate, Apply: applied}
+	r := result{Isolation: f.Level, Reason: f.LevelReason, End: out.End, Egress: out.Egress, Fate: fate, Apply: applied}
 	if failure != nil {
-		r.Error = inv.explain(failure)
+		r.Error = inv.Explain(failure)
 	}
 	if fate == fateKept || fate == fateApplied {
 		r.Run = out.Run.ID()
@@ -192,7 +197,7 @@ func (f *runFlags) print(inv *invocation, out *run.Outcome, set *changes.Set, fa
 		return err
 	}
 	r.Changes = list.Bytes()
-	enc := json.NewEncoder(inv.stdout)
+	enc := json.NewEncoder(inv.Stdout)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(r)
 }

@@ -8,8 +8,10 @@ import (
 	"sync"
 
 	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/cli/values"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
 	"github.com/bailey-sandbox/bailey/internal/faults"
+	"github.com/bailey-sandbox/bailey/internal/levels"
 	"github.com/bailey-sandbox/bailey/internal/run"
 	"github.com/bailey-sandbox/bailey/internal/terminal"
 )
@@ -21,7 +23,7 @@ type runFlags struct {
 	image, template      string
 	mounts               []string
 	user                 string
-	allow                []string
+	net                  netFlags
 	apply, discard, keep bool
 	verbose              bool
 	writable             []string
@@ -29,9 +31,9 @@ type runFlags struct {
 }
 
 func (f *runFlags) register(inv *invocation) {
-	fs := inv.flags
-	fs.Var(isolationValue{&f.isolation}, "isolation", "how strong the boundary is: auto, process or container")
-	fs.Var(isolationValue{&f.min}, "min-isolation", "refuse anything weaker than this")
+	fs := inv.Flags
+	fs.Var(values.Isolation{To: &f.isolation}, "isolation", "how strong the boundary is: auto, process, container, gvisor or microvm")
+	fs.Var(values.Isolation{To: &f.min}, "min-isolation", "refuse anything weaker than this")
 	fs.StringVar(&f.image, "image", "", "root file system: a folder, a tar or an OCI image layout")
 	fs.StringVar(&f.template, "template", "", "root file system: `host`, made from this machine's own /usr")
 	fs.StringVar(&f.Dir, "workspace", "", "the folder to work on (this folder)")
@@ -41,12 +43,12 @@ func (f *runFlags) register(inv *invocation) {
 	fs.StringVar(&f.user, "user", "", "who the command is inside: UID[:GID]")
 	fs.StringVar(&f.Home, "home", "", "keep HOME under this name for this project")
 	fs.Float64Var(&f.Limits.CPUs, "cpus", 0, "processors, as in 1.5")
-	fs.Var(bytesValue{&f.Limits.Memory}, "memory", "memory and swap together")
+	fs.Var(values.Bytes{To: &f.Limits.Memory}, "memory", "memory and swap together")
 	fs.Int64Var(&f.Limits.Pids, "pids", 0, "processes and threads at once")
-	fs.Var(bytesValue{&f.Limits.Disk}, "disk", "what may be written to its own layers")
-	fs.Var(bytesValue{&f.Limits.IO}, "io", "to and from disks per second, each way")
-	fs.Var(bytesValue{&f.Limits.Output}, "output", "stdout and stderr together")
-	fs.Var(durationValue{&f.Limits.Timeout}, "timeout", "end the command after this time")
+	fs.Var(values.Bytes{To: &f.Limits.Disk}, "disk", "what may be written to its own layers")
+	fs.Var(values.Bytes{To: &f.Limits.IO}, "io", "to and from disks per second, each way")
+	fs.Var(values.Bytes{To: &f.Limits.Output}, "output", "stdout and stderr together")
+	fs.Var(values.Duration{To: &f.Limits.Timeout}, "timeout", "end the command after this time")
 	fs.BoolVar(&f.apply, "apply", false, "apply the changes afterwards, without a question")
 	fs.BoolVar(&f.discard, "discard", false, "throw the changes away afterwards, without a question")
 	fs.BoolVar(&f.keep, "keep", false, "keep the changes for `bailey changes`, without a question")
@@ -55,10 +57,10 @@ func (f *runFlags) register(inv *invocation) {
 	fs.BoolVar(&f.ForceCopy, "copy", false, "work on a full copy of the workspace instead of an overlay")
 	fs.BoolVar(&f.Nested, "nested-sandboxes", false, "let programs inside make namespaces of their own")
 	fs.BoolVar(&f.IUnderstand, "i-understand", false, "allow a workspace or mount that hands over much of the machine")
-	fs.StringArrayVar(&f.allow, "allow", nil, "let it reach a host by name (comes with the gate)")
+	f.net.register(fs)
 	fs.BoolVar(&f.noProject, "no-project-file", false, "do not look at bailey.yaml")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "say what was left out of its view and why")
-	fs.BoolVar(&inv.json, "json", false, "print one JSON object with output, end and changes")
+	fs.BoolVar(&inv.JSON, "json", false, "print one JSON object with output, end and changes")
 }
 
 // refuse reports flags that cannot be, or not yet, be had.
@@ -79,20 +81,18 @@ func (f *runFlags) refuse(inv *invocation, cmd []string) error {
 		return usage("deal with the changes", "choose one", "--apply, --discard and --keep exclude each other")
 	case len(f.writable) > 0 && n > 0:
 		return usage("deal with the changes", "leave one of them out", "with --writable changes are on the host at once")
-	case len(f.allow) > 0:
-		return bailey.Errorf(bailey.CodeNotAvailable, "allow "+f.allow[0], "run it without --allow; the sandbox has no network", "network access by name comes with the gate")
-	case f.Limits.Pids <= 0 && inv.flags.Changed("pids"):
+	case f.Limits.Pids <= 0 && inv.Flags.Changed("pids"):
 		return usage("set the limit --pids", "leave it out for the default", "it is a number above zero")
-	case !(f.Limits.CPUs > 0) && inv.flags.Changed("cpus"): // NaN is not above zero
+	case !(f.Limits.CPUs > 0) && inv.Flags.Changed("cpus"): // NaN is not above zero
 		return usage("set the limit --cpus", "leave it out for no limit", "it is a number above zero")
 	}
-	return nil
+	return f.net.check()
 }
 
 func runCommand(inv *invocation) (int, error) {
 	f := &runFlags{}
 	f.register(inv)
-	cmd, err := inv.parse()
+	cmd, err := inv.Parse()
 	if err != nil {
 		return 0, err
 	}
@@ -108,21 +108,22 @@ func runCommand(inv *invocation) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	h, sweep, err := newHost()
+	h, done, err := newHost()
 	if err != nil {
 		return 0, err
 	}
-	defer sweep()
+	defer done()
+	defer func() { f.Gate.Close() }()
 	if err := f.settle(inv, h, ws); err != nil {
 		return 0, err
 	}
-	if f.Level == bailey.IsolationContainer {
+	if f.Level.OwnRoot() {
 		daemon := func() (string, error) { return program("baileyd") }
 		if f.Rootfs, err = run.PrepareRoot(context.Background(), h.Folder, daemon, f.image, f.template); err != nil {
 			return 0, err
 		}
 	}
-	if inv.json {
+	if inv.JSON {
 		f.Capture = &run.Capture{}
 	}
 	out, err := h.Do(context.Background(), f.Request)
@@ -130,7 +131,7 @@ func runCommand(inv *invocation) (int, error) {
 		return 0, err
 	}
 	defer out.Run.Close()
-	code, err := f.report(inv, out)
+	code, err := f.report(inv, h.Append, out)
 	if werr := h.Wait(); err == nil && werr != nil {
 		return bailey.ExitBailey, werr
 	}
@@ -155,9 +156,9 @@ func parseUser(s string) (uid, gid int, err error) {
 }
 
 // newHost gathers what a run needs to know about its caller. What was left by
-// Baileys that were killed is removed by sweep, which happens once: while the
-// command runs, or when sweep is called.
-func newHost() (h *run.Host, sweep func(), err error) {
+// Baileys that were killed is removed once: while the command runs, or when done
+// is called. That also gives back what was made ahead for a run that is refused.
+func newHost() (h *run.Host, done func(), err error) {
 	f, err := run.OpenFolder("")
 	if err != nil {
 		return nil, nil, err
@@ -166,9 +167,9 @@ func newHost() (h *run.Host, sweep func(), err error) {
 	recoverRuns(f)
 	d := linux.New(linux.Options{State: f.Path(), Trace: faults.Trace, StopAt: linux.Stop(faults.Child())})
 	d.Warm(1, false)
-	h = run.NewHost(f, d)
+	h = run.NewHost(f, levels.Of(d, ""))
 	h.Trace = faults.Trace
-	sweep = sync.OnceFunc(func() { sweepGroups(f, d) })
+	sweep := sync.OnceFunc(func() { sweepGroups(f, d) })
 	h.Running = sweep
-	return h, sweep, nil
+	return h, func() { sweep(); d.Close() }, nil
 }

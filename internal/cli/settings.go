@@ -24,7 +24,8 @@ func (f *runFlags) settle(inv *invocation, h *run.Host, ws string) error {
 	user := project.Settings{
 		Isolation: f.isolation, MinIsolation: f.min, Image: f.image, Template: f.template,
 		Workdir: f.Workdir, Home: f.Home, Env: f.SetEnv, Limits: f.Limits, Copy: f.ForceCopy,
-		Writable: f.writable, Apply: f.apply, Nested: f.Nested, IUnderstand: f.IUnderstand, Allow: f.allow,
+		Writable: f.writable, Apply: f.apply, Nested: f.Nested, IUnderstand: f.IUnderstand,
+		Allow: f.net.allow, Profiles: f.net.profiles, Secrets: f.net.secrets, OwnPolicy: f.net.policy, Offline: f.net.none.set,
 	}
 	for _, m := range f.mounts {
 		mount, err := hostview.ParseMount(m, wd, h.Home)
@@ -41,11 +42,15 @@ func (f *runFlags) settle(inv *invocation, h *run.Host, ws string) error {
 	}
 	f.isolation, f.min, f.image, f.template = s.Isolation, s.MinIsolation, s.Image, s.Template
 	f.Workdir, f.Home, f.SetEnv, f.Limits, f.ForceCopy, f.Mounts = s.Workdir, s.Home, s.Env, s.Limits, s.Copy, s.Mounts
+	f.net.allow, f.net.profiles, f.net.secrets, f.net.project = s.Allow, s.Profiles, s.Secrets, s.Policy
 	f.Writable = len(f.writable) > 0
 	for _, name := range f.writable {
 		if name != "." {
 			f.Named = append(f.Named, name)
 		}
+	}
+	if err := f.startGate(inv, h, ws); err != nil {
+		return err
 	}
 	f.Level, f.LevelReason, err = run.Choose(run.Ask{Level: f.isolation, Min: f.min, Root: f.image != "" || f.template != ""})
 	if err == nil {
@@ -107,11 +112,11 @@ func (f *runFlags) withProject(inv *invocation, h *run.Host, user project.Settin
 	}
 	for _, n := range append(notes, more...) {
 		switch {
-		case n.Fine && (!f.verbose || inv.json):
+		case n.Fine && (!f.verbose || inv.JSON):
 		case n.Field == project.FileName:
-			inv.say("%s: %s", project.FileName, terminal.Printable(n.Text))
+			inv.Say("%s: %s", project.FileName, terminal.Printable(n.Text))
 		default:
-			inv.say("%s: %s: %s", project.FileName, terminal.Printable(n.Field), terminal.Printable(n.Text))
+			inv.Say("%s: %s: %s", project.FileName, terminal.Printable(n.Field), terminal.Printable(n.Text))
 		}
 	}
 	return merged, nil

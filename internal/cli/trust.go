@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/bailey-sandbox/bailey"
@@ -15,12 +16,12 @@ import (
 
 // trustCommand lets a person trust the project's file as it is now.
 func trustCommand(inv *invocation) (int, error) {
-	var hash string
+	var hashes []string
 	var revoke bool
-	inv.flags.SetInterspersed(true)
-	inv.flags.StringVar(&hash, "hash", "", "trust without a question, if the file has this SHA-256")
-	inv.flags.BoolVar(&revoke, "revoke", false, "trust it no longer, in any form")
-	args, err := inv.parse()
+	inv.Flags.SetInterspersed(true)
+	inv.Flags.StringArrayVar(&hashes, "hash", nil, "trust without a question, if the file has this SHA-256; once more for a policy that it names")
+	inv.Flags.BoolVar(&revoke, "revoke", false, "trust it no longer, in any form")
+	args, err := inv.Parse()
 	if err != nil {
 		return 0, err
 	}
@@ -54,7 +55,7 @@ func trustCommand(inv *invocation) (int, error) {
 			if n == 1 {
 				forms = "%d form of %s is trusted no longer\n"
 			}
-			fmt.Fprintf(inv.stdout, forms, n, terminal.Printable(filepath.Join(ws, project.FileName)))
+			fmt.Fprintf(inv.Stdout, forms, n, terminal.Printable(filepath.Join(ws, project.FileName)))
 		}
 		return 0, err
 	}
@@ -65,34 +66,62 @@ func trustCommand(inv *invocation) (int, error) {
 	if file == nil {
 		return 0, bailey.Errorf(bailey.CodeNotFound, "trust "+project.FileName, "change to the project's folder", "there is none in %s", ws)
 	}
-	if _, err := project.Parse(file.Data, ws); err != nil {
+	settings, err := project.Parse(file.Data, ws)
+	if err != nil {
 		return 0, err
 	}
-	if hash == "" {
-		if ok, err := confirm(inv, file); err != nil || !ok {
+	files := []*project.File{file}
+	if settings.Policy != nil { // it comes first: the file that names it is then trusted with it
+		policy, err := project.OpenPolicy(ws, settings.Policy)
+		if err != nil {
 			return 0, err
 		}
-	} else if !strings.EqualFold(hash, file.Hash) {
-		// The right hash is not told: who copies it from here has not read the file.
-		return 0, bailey.Errorf(bailey.CodeUntrusted, "trust "+project.FileName, "read the file, and give the hash of what you have read (sha256sum)", "it does not have that SHA-256")
+		files = []*project.File{policy, file}
 	}
-	if err := store.Trust(file.Path, file.Hash); err != nil {
+	if len(hashes) == 0 {
+		if ok, err := confirm(inv, files); err != nil || !ok {
+			return 0, err
+		}
+	} else if err := haveHashes(files, hashes); err != nil {
 		return 0, err
 	}
-	fmt.Fprintf(inv.stdout, "trusted %s with SHA-256 %s\n", terminal.Printable(file.Path), file.Hash)
+	for _, f := range files {
+		if err := store.Trust(f.Path, f.Hash); err != nil {
+			return 0, err
+		}
+	}
+	for _, f := range files {
+		fmt.Fprintf(inv.Stdout, "trusted %s with SHA-256 %s\n", terminal.Printable(f.Path), f.Hash)
+	}
 	return 0, nil
 }
 
-// confirm shows the file, as it is and not as a terminal would obey it, and asks.
-func confirm(inv *invocation, file *project.File) (bool, error) {
-	for line := range strings.Lines(string(file.Data)) {
-		fmt.Fprintf(inv.stdout, "  %s\n", terminal.Printable(strings.TrimRight(line, "\n")))
+// haveHashes says whether a person has read all files, and nothing else.
+func haveHashes(files []*project.File, hashes []string) error {
+	for _, f := range files {
+		if !slices.ContainsFunc(hashes, func(h string) bool { return strings.EqualFold(h, f.Hash) }) {
+			// The right hash is not told: who copies it from here has not read the file.
+			return bailey.Errorf(bailey.CodeUntrusted, "trust "+project.FileName, "read it, and the policy that it names, and give the hash of each that you have read (sha256sum)",
+				"%s does not have that SHA-256", f.Path)
+		}
 	}
-	fmt.Fprintf(inv.stdout, "SHA-256 %s\n", file.Hash)
+	return nil
+}
+
+// confirm shows the files, as they are and not as a terminal would obey them, and
+// asks.
+func confirm(inv *invocation, files []*project.File) (bool, error) {
+	for _, file := range files {
+		fmt.Fprintf(inv.Stdout, "%s:\n", terminal.Printable(file.Path))
+		for line := range strings.Lines(string(file.Data)) {
+			fmt.Fprintf(inv.Stdout, "  %s\n", terminal.Printable(strings.TrimRight(line, "\n")))
+		}
+		fmt.Fprintf(inv.Stdout, "SHA-256 %s\n", file.Hash)
+	}
 	if !terminal.Is(os.Stdin) {
 		return false, bailey.Errorf(bailey.CodeUntrusted, "trust "+project.FileName, "give the hash of what you read with --hash", "there is no terminal to ask on")
 	}
-	fmt.Fprint(inv.stdout, "trust it? [y/N] ")
+	fmt.Fprint(inv.Stdout, "trust it? [y/N] ")
 	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 	return strings.EqualFold(strings.TrimSpace(answer), "y") || strings.EqualFold(strings.TrimSpace(answer), "yes"), nil
 }

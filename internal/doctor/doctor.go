@@ -16,6 +16,8 @@ type Trial struct {
 	Value string // in a few words, whether OK or not
 	Why   string // why not, or what is worth knowing if OK
 	Fix   string // what to do about it
+	// Untried: what it needs was looked for, and it was not done, because it takes long.
+	Untried bool
 }
 
 // Controller is one of the means by which the kernel limits a sandbox.
@@ -71,6 +73,11 @@ type Probes struct {
 	// word is final: without it, a level counts as available when everything
 	// it needs is.
 	Sandbox func(context.Context, bailey.Isolation) Trial
+	// Egress builds one whose connections lead to a gate.
+	Egress func(context.Context) Trial
+	// Gate starts a gate and lists what its process has given up; "missing: " is
+	// before what it could not.
+	Gate func(context.Context) ([]string, error)
 }
 
 // host is one examination.
@@ -119,6 +126,7 @@ func (h *host) linux() {
 	h.add(h.seccomp())
 	h.add(h.landlock())
 	h.add(h.cgroups()...)
+	h.add(h.egress(), h.gate())
 	h.add(h.subordinateIDs())
 	h.add(h.kvm())
 	h.add(h.optional()...)
@@ -197,17 +205,10 @@ func (h *host) levels() {
 	}
 	const later = "not in this version of Bailey"
 	add(bailey.IsolationInterpreter, false, later)
-	for _, l := range []bailey.Isolation{bailey.IsolationProcess, bailey.IsolationContainer} {
+	for _, l := range []bailey.Isolation{bailey.IsolationProcess, bailey.IsolationContainer, bailey.IsolationGVisor, bailey.IsolationMicroVM} {
 		ok, why, fix := h.level(l)
 		add(l, ok, why, fix...)
 	}
-	gvisor, microvm := later, later
-	if h.OS == "linux" {
-		gvisor += "; runsc is " + h.report.Result("runsc").Value
-		microvm += "; " + h.report.Result("kvm").Value
-	}
-	add(bailey.IsolationGVisor, false, gvisor)
-	add(bailey.IsolationMicroVM, false, microvm)
 	add(bailey.IsolationMachine, false, later)
 }
 
@@ -215,11 +216,13 @@ func (h *host) levels() {
 var needs = map[bailey.Isolation][]string{
 	bailey.IsolationProcess:   {"kernel", "user-namespaces", "proc-mount", "seccomp"},
 	bailey.IsolationContainer: {"kernel", "user-namespaces", "proc-mount", "seccomp", "overlay"},
+	bailey.IsolationGVisor:    {"runsc", "kernel", "user-namespaces", "proc-mount", "seccomp", "overlay"},
+	bailey.IsolationMicroVM:   {"machines", "kernel", "user-namespaces", "proc-mount", "seccomp", "overlay"},
 }
 
 // level judges one of the levels that this version has.
 func (h *host) level(l bailey.Isolation) (ok bool, why string, fix []Step) {
-	if ok, why, fix = h.boundary(l); ok && l == bailey.IsolationContainer && h.Executable != "" && !h.beside("baileyd") {
+	if ok, why, fix = h.boundary(l); ok && l.OwnRoot() && h.Executable != "" && !h.beside("baileyd") {
 		return false, "baileyd is not beside bailey", []Step{keepTogether}
 	}
 	return ok, why, fix
@@ -257,6 +260,8 @@ func (h *host) boundary(l bailey.Isolation) (ok bool, why string, fix []Step) {
 	}
 	t := h.Sandbox(h.ctx, l)
 	switch {
+	case t.OK && t.Untried:
+		return true, t.Why, nil
 	case t.OK && t.Why != "":
 		return true, "tried: a sandbox was built; " + t.Why, nil
 	case t.OK:

@@ -50,6 +50,8 @@ func ordinary(t *testing.T) Probes {
 		Overlay:    func(context.Context, string) error { return nil },
 		Seccomp:    func() error { return nil },
 		Landlock:   func() int { return 5 },
+		Egress:     func(context.Context) Trial { return Trial{OK: true, Value: "transparent"} },
+		Gate:       func(context.Context) ([]string, error) { return []string{"no capabilities", "no new privileges"}, nil },
 		KVM:        func() (int, error) { return 12, nil },
 		Cgroups: func() Cgroups {
 			return Cgroups{Version: "v2", Controllers: []Controller{{Name: "memory", Trial: Trial{OK: true}}, {Name: "pids", Trial: Trial{OK: true}}}}
@@ -291,12 +293,58 @@ func TestHosts(t *testing.T) {
 			results: map[string]want{"user-namespaces": {status: OK}},
 		},
 		{
+			name: "no nftables", process: true,
+			edit: func(p *Probes) {
+				p.Egress = func(context.Context) Trial { return Trial{Why: "the kernel has no nf_tables", Fix: "load it"} }
+			},
+			results: map[string]want{"egress": {status: Warn, why: "no nf_tables"}},
+		},
+		{
+			name: "a gate with one wall less", process: true,
+			edit: func(p *Probes) {
+				p.Gate = func(context.Context) ([]string, error) {
+					return []string{"no capabilities", "missing: Landlock: this kernel has none"}, nil
+				}
+			},
+			results: map[string]want{"gate": {status: Warn, why: "this kernel has none"}},
+		},
+		{
+			name: "no gate", process: true,
+			edit: func(p *Probes) {
+				p.Gate = func(context.Context) ([]string, error) { return nil, errors.New("baileyd is not there") }
+			},
+			results: map[string]want{"gate": {status: Warn, why: "not there"}},
+		},
+		{
+			name: "no IPv6", process: true,
+			edit: func(p *Probes) {
+				p.Egress = func(context.Context) Trial { return Trial{OK: true, Value: "transparent", Why: "no IPv6"} }
+			},
+			results: map[string]want{"egress": {status: OK, why: "no IPv6"}},
+		},
+		{
 			name: "the driver works though something could not be tried", process: true,
 			edit: func(p *Probes) {
 				p.MountProc = fails(ErrNotTried)
 				p.Sandbox = func(context.Context, bailey.Isolation) Trial { return Trial{OK: true} }
 			},
 			results: map[string]want{"proc-mount": {status: Unknown}},
+		},
+		{
+			name: "gVisor is not there", process: true,
+			edit:    func(p *Probes) { p.Executable = filepath.Join(t.TempDir(), "bailey") },
+			results: map[string]want{"runsc": {status: Missing, why: "not beside bailey"}, "machines": {status: Missing, why: "bailey-microvm.kit"}},
+		},
+		{
+			name: "gVisor without its cell", process: true,
+			edit: func(p *Probes) {
+				dir := t.TempDir()
+				p.Executable = filepath.Join(dir, "bailey")
+				if err := os.WriteFile(filepath.Join(dir, "runsc"), nil, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			},
+			results: map[string]want{"runsc": {status: Missing, why: "bailey-cell"}},
 		},
 		{name: "macOS, with a sandbox", process: true, edit: func(p *Probes) {
 			p.OS = "darwin"
@@ -347,7 +395,7 @@ func TestHosts(t *testing.T) {
 					!strings.Contains(l.Why, "not tried")) {
 					t.Errorf("level %s is %+v", l.Level, l)
 				}
-				if l.Level > bailey.IsolationContainer && l.Available {
+				if l.Level > bailey.IsolationMicroVM && l.Available {
 					t.Errorf("level %s is there in this version", l.Level)
 				}
 			}

@@ -118,6 +118,53 @@ func (h *host) landlock() Result {
 	return r
 }
 
+// egress says whether a sandbox can be given a network, which leads to the gate
+// only.
+func (h *host) egress() Result {
+	r := Result{Name: "egress", Title: "network of a sandbox", Status: Unknown, Value: "not tried"}
+	if h.Egress == nil {
+		return r
+	}
+	t := h.Egress(h.ctx)
+	r.Value, r.Why = t.Value, t.Why
+	if t.OK {
+		r.Status = OK
+		return r
+	}
+	r.Status, r.Value = Warn, "not available"
+	if t.Fix != "" {
+		r.Fix = []Step{{Text: t.Fix}}
+	}
+	return r
+}
+
+// gate says what the gate's process gives up before it reads what a sandbox sends.
+func (h *host) gate() Result {
+	r := Result{Name: "gate", Title: "confinement of the gate", Status: Unknown, Value: "not tried"}
+	if h.Gate == nil {
+		return r
+	}
+	list, err := h.Gate(h.ctx)
+	if err != nil {
+		r.Status, r.Value, r.Why = Warn, "not available", err.Error()
+		r.Fix = []Step{{Text: "without a gate, sandboxes have no network"}}
+		return r
+	}
+	var done, missing []string
+	for _, text := range list {
+		if m, ok := strings.CutPrefix(text, "missing: "); ok {
+			missing = append(missing, m)
+		} else {
+			done = append(done, text)
+		}
+	}
+	r.Status, r.Value = OK, strings.Join(done, "; ")
+	if len(missing) > 0 {
+		r.Status, r.Why = Warn, "missing: "+strings.Join(missing, "; ")
+	}
+	return r
+}
+
 // cgroups gives one result for the groups and one for each controller.
 func (h *host) cgroups() []Result {
 	if h.Cgroups == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -16,11 +17,20 @@ import (
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/landlock"
 )
 
+// callersName gives the caller's name, from where ids have their names: a service has
+// no USER, and after su it may be somebody else's.
+func callersName() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return os.Getenv("USER")
+}
+
 // Host gives the probes that examine this machine for its caller. Sandbox is
 // left for who has a driver.
 func Host(version, baileyHome string) Probes {
 	p := Probes{
-		Version: version, UID: os.Geteuid(), User: os.Getenv("USER"), BaileyHome: baileyHome,
+		Version: version, UID: os.Geteuid(), User: callersName(), BaileyHome: baileyHome,
 		Getenv: os.Getenv, LookPath: lookPath, FileSystem: fileSystem,
 		Namespaces: tryNamespaces, MountProc: tryProc, Overlay: tryOverlay,
 		Seccomp: trySeccomp, Landlock: landlock.ABI, KVM: tryKVM, Cgroups: detectCgroups,

@@ -83,27 +83,35 @@ func (h *host) setuidWhy(name string) string {
 	return ""
 }
 
-// optional looks for programs that stronger levels use.
+// optional looks for what stronger levels use beside Bailey's own programs.
 func (h *host) optional() []Result {
-	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[h.Arch]
-	if machine == "" {
-		machine = h.Arch
+	return []Result{
+		h.own(Result{Name: "runsc", Title: "gVisor (runsc)"}, "gvisor", "build it, in Bailey's sources; it takes some minutes of a processor the first time", "runsc", "bailey-cell"),
+		h.own(Result{Name: "machines", Title: "virtual machines"}, "microvm", "make it, in Bailey's sources; as root it installs what that takes", "bailey-microvm.kit", "bailey-vmm", "bailey-cell"),
 	}
-	var results []Result
-	for _, p := range []struct{ name, title, program string }{
-		{"runsc", "gVisor (runsc)", "runsc"},
-		{"qemu", "QEMU", "qemu-system-" + machine},
-	} {
-		r := Result{Name: p.name, Title: p.title, Status: Info, Value: "not installed"}
-		if h.LookPath != nil {
-			if _, err := h.LookPath(p.program); err == nil {
-				r.Value = "installed"
-			}
+}
+
+// own looks for what a level needs, which has to be what Bailey was built with: no
+// other version of it is taken. The first of files is made by scripts/levels, the
+// others are programs of Bailey.
+func (h *host) own(r Result, level, make string, files ...string) Result {
+	if h.Executable == "" {
+		r.Status, r.Value = Unknown, "it is not known where bailey is"
+		return r
+	}
+	for i, name := range files {
+		if fi, err := os.Stat(path.Join(path.Dir(h.Executable), name)); err == nil && fi.Mode().IsRegular() {
+			continue
 		}
-		r.Why = "nothing in this version of Bailey uses it"
-		results = append(results, r)
+		r.Status, r.Value, r.Why = Missing, "not there", name+" is not beside bailey; the level "+level+" needs it"
+		r.Fix = []Step{keepTogether}
+		if i == 0 {
+			r.Fix = []Step{{Text: make, Command: "./scripts/levels " + level}}
+		}
+		return r
 	}
-	return results
+	r.Status, r.Value = OK, "beside bailey"
+	return r
 }
 
 // companion is a program that belongs beside bailey, and what needs it.
@@ -121,7 +129,7 @@ func (h *host) beside(name string) bool {
 }
 
 // keepTogether is what to do about a program that is not there.
-var keepTogether = Step{Text: "build everything, and keep the three programs in one folder", Command: "./scripts/build"}
+var keepTogether = Step{Text: "build everything, and keep the programs in one folder", Command: "./scripts/build"}
 
 // programs looks for what belongs beside bailey.
 func (h *host) programs() Result {

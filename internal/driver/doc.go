@@ -3,7 +3,6 @@
 // host, an Instance is one sandbox of it. Everything here is neutral: no field
 // names a system call, a flag or a tool.
 //
-// Restore and Adopt of docs/architecture.md join the interface with the engine,
-// which is the first to call them; the Outlet joins with the gate. Until then a
-// sandbox has no network but its own loopback.
+// An Adopter is a driver whose sandboxes outlive the process that made them, and
+// Staying one of these. Restore joins with memory snapshots.
 package driver

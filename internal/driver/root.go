@@ -16,10 +16,15 @@ type Root struct {
 type Overlay struct {
 	// Lower are folders of the host, lowest first.
 	Lower []string
-	// Layer is a folder that holds two empty folders, upper and work, on a file
-	// system that can carry a layer. What is written ends in upper. With "" it
-	// is written to memory, up to a bound, and is gone with the sandbox.
+	// Layer is a folder that holds two folders, upper and work, on a file system
+	// that can carry a layer. What is written ends in upper, which may have what an
+	// earlier sandbox wrote; work must be empty each time. With "" it is written to
+	// memory, up to a bound, and is gone with the sandbox.
 	Layer string
+	// Root says that this is a root file system with the places that come later as
+	// its content: what they are mounted on is shown as if the lowest folder had it,
+	// so that none of it is written to the layer. It is for a CoW place of a cell.
+	Root bool
 	// HostIDs says that files in Lower belong to the host's own users and are
 	// seen by the sandbox as Spec.User maps them; otherwise they carry the
 	// sandbox's ids 0 to 65535.

@@ -53,6 +53,15 @@ type call struct {
 	// take, if not nil, takes a good answer on the receiving goroutine, before
 	// the frame after it. It owns the descriptors unless it fails.
 	take func(payload []byte, fds []int) error
+	// raw, if not nil, gets all that comes for the request as it is: see Relay.
+	raw passedOn
+}
+
+// passedOn takes what comes for a request, on the receiving goroutine.
+type passedOn interface {
+	chunk(data []byte) error
+	credit(n int) error
+	answered(frame)
 }
 
 type result struct {
@@ -198,6 +207,9 @@ func (c *Client) frame(f frame) error {
 		if k == nil {
 			return nil // it was given up
 		}
+		if k.raw != nil {
+			return k.raw.chunk(f.payload)
+		}
 		if k.in == nil || len(f.payload) == 0 {
 			return errMessage
 		}
@@ -210,6 +222,9 @@ func (c *Client) frame(f frame) error {
 		k := c.call(f.req)
 		if k == nil {
 			return nil
+		}
+		if k.raw != nil {
+			return k.raw.credit(n)
 		}
 		if k.out == nil {
 			return errMessage
@@ -229,8 +244,8 @@ func (c *Client) frame(f frame) error {
 		if err != nil || m.stream != 0 {
 			return errMessage
 		}
-		if p := c.proc(m.id); p != nil && p.feeder() != nil {
-			return p.feeder().ack(m)
+		if p := c.proc(m.id); p != nil {
+			return p.fed.ack(m)
 		}
 		return nil
 	case frameEvent:
@@ -282,11 +297,13 @@ func (c *Client) call(req uint32) *call {
 	return c.calls[req]
 }
 
-// proc gives the execution that this end follows, once its request was sent.
+// proc gives the execution that this end follows, once its request was
+// answered. What comes before the answer was sent for whoever followed the
+// execution earlier, or one that had its id.
 func (c *Client) proc(id string) *proc {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p := c.procs[id]; p != nil && p.live {
+	if p := c.procs[id]; p != nil && p.answered {
 		return p
 	}
 	return nil
@@ -310,7 +327,16 @@ func (c *Client) answer(f frame, fds []int) error {
 			k.finish(result{err: err})
 			return err
 		}
+		if k.raw != nil {
+			k.raw.answered(f)
+		}
 		k.finish(result{err: &m})
+		return nil
+	}
+	if k.raw != nil {
+		closeAll(fds)
+		k.raw.answered(f)
+		k.finish(result{})
 		return nil
 	}
 	if k.take != nil {

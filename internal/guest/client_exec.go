@@ -34,7 +34,8 @@ type proc struct {
 	ended   chan struct{}
 	events  chan Event
 
-	live bool // its request was sent; guarded by c.mu
+	live     bool // its request was sent; guarded by c.mu
+	answered bool // what arrives is for this proc; used by the receiving goroutine only
 
 	mu       sync.Mutex
 	end      ExecEnd
@@ -53,6 +54,11 @@ type AttachOptions struct {
 	// from inside again.
 	Files     [3]*os.File
 	ManualAck bool // as in ExecSpec
+	// Plumb, over a Socket only, are new descriptors for an execution that lost its first
+	// ones because the sandbox was restored from memory (see Relay.Follow): its 0, 1 and 2, of which the
+	// caller keeps the other ends. A nil one is nowhere. Any other execution
+	// refuses them with code conflict.
+	Plumb *[3]*os.File
 }
 
 // check refuses what the protocol cannot carry.
@@ -243,15 +249,37 @@ func (c *Client) Attach(ctx context.Context, id string, opt AttachOptions) (*Pro
 	if id == "" || len(id) > MaxID || strings.IndexByte(id, 0) >= 0 || opt.Offsets[0] < 0 || opt.Offsets[1] < 0 {
 		return nil, bailey.Errorf(bailey.CodeUsage, what, "", "the id or an offset is out of range")
 	}
+	if opt.Plumb != nil && (!c.passes || c.version < 3) {
+		return nil, bailey.Errorf(bailey.CodeNotAvailable, what, "", "this sandbox takes no other descriptors for it")
+	}
 	p, mine, err := c.follow(ctx, id)
 	if err != nil || !mine {
 		return &Process{p, true}, err
+	}
+	m, put := attachMsg{id: id, offsets: opt.Offsets}, attachMsg.put
+	var fds []int
+	if opt.Plumb != nil {
+		for i, f := range opt.Plumb {
+			if f == nil {
+				m.nulls |= execNull0 << i
+				continue
+			}
+			fd, err := dup(f)
+			if err != nil {
+				closeAll(fds)
+				return nil, p.giveUp(bailey.Errorf(bailey.CodeUsage, what, "", "a descriptor to pass cannot be copied: %w", err))
+			}
+			fds = append(fds, fd)
+		}
+		if len(fds) > 0 {
+			put = attachMsg.putNulls
+		}
 	}
 	p.prepare(opt.Files, opt.ManualAck)
 	for i, o := range p.out {
 		o.start(opt.Offsets[i])
 	}
-	if _, err := p.request(ctx, frameAttach, nil, attachMsg{id, opt.Offsets}.put); err != nil {
+	if _, err := p.request(ctx, frameAttach, fds, func(b []byte) []byte { return put(m, b) }); err != nil {
 		return nil, err
 	}
 	return &Process{p, true}, nil
@@ -300,7 +328,7 @@ func (p *proc) request(ctx context.Context, typ frameType, fds []int, put func([
 
 // take takes the answer: which streams there are, and where they are.
 func (p *proc) take(typ frameType, b []byte, fds []int) (existing bool, err error) {
-	m, err := parseExecReply(b)
+	m, err := parseExecReply(b, p.c.version)
 	if err != nil {
 		return false, err
 	}
@@ -325,9 +353,10 @@ func (p *proc) take(typ frameType, b []byte, fds []int) (existing bool, err erro
 		}
 	}
 	if m.streams&1 != 0 {
-		p.fed.start(m.stdin)
+		p.fed.start(m)
 		p.in = p.fed
 	}
+	p.answered = true
 	if m.end != nil {
 		p.finish(*m.end)
 	}
@@ -379,7 +408,18 @@ func (c *Client) forgetProc(p *proc) {
 	}
 }
 
-func (p *proc) feeder() *feeder { return p.fed }
+// send sends what belongs to the execution, as long as this proc is the one
+// that follows it, and reports whether it is: what another one asks for later
+// is sent after all that this one has sent.
+func (p *proc) send(typ frameType, put func([]byte) []byte) bool {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	if p.c.procs[p.id] != p {
+		return false
+	}
+	p.c.l.send(typ, 0, put)
+	return true
+}
 
 // output takes output that came over the protocol.
 func (p *proc) output(m bytesMsg) error {
@@ -493,12 +533,10 @@ func (p *proc) Signal(ctx context.Context, sig syscall.Signal, scope Scope) erro
 	return p.c.Signal(ctx, p.id, sig, scope)
 }
 
-// Resize tells the command's terminal its size.
+// Resize tells the command's terminal its size. The sandbox is asked to, also where the
+// terminal's master is here: the command's own may lie behind it, see Relay.
 func (p *proc) Resize(ctx context.Context, w Window) error {
 	what := "resize a terminal of the sandbox"
-	if p.terminal && p.out[0] != nil && p.out[0].f != nil {
-		return p.out[0].resize(w)
-	}
 	return p.c.doEmpty(ctx, what, frameResize, resizeMsg{p.id, w}.put)
 }
 

@@ -54,12 +54,7 @@ func (o *Output) based(base int64) error {
 	if base < o.offset {
 		return errMessage
 	}
-	if base > o.offset { // what lies below was acknowledged before
-		if o.received > o.offset {
-			return errMessage
-		}
-		o.offset, o.received, o.acked = base, base, base
-	}
+	o.offset, o.received, o.acked = base, base, base // what lies below was acknowledged before
 	return nil
 }
 
@@ -67,10 +62,6 @@ func (o *Output) based(base int64) error {
 func (o *Output) feed(m bytesMsg) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if m.offset > o.received && o.received == o.offset && len(o.chunks) == 0 && o.received == o.acked {
-		// The first bytes of an execution that was there before may start later.
-		o.offset, o.received, o.acked = m.offset, m.offset, m.offset
-	}
 	if m.offset != o.received || o.eof || len(m.data) == 0 && !m.eof || m.offset+int64(len(m.data))-o.acked > MaxUnacked {
 		return errMessage
 	}
@@ -127,7 +118,30 @@ func (o *Output) Read(p []byte) (int, error) {
 func (o *Output) atLimit() bool { return o.limit >= 0 && o.offset >= o.limit }
 
 func (o *Output) sendAck(at int64) {
-	o.p.c.l.send(frameAck, 0, ackMsg{id: o.p.id, stream: uint8(o.i + 1), offset: at}.put)
+	o.p.send(frameAck, ackMsg{id: o.p.id, stream: uint8(o.i + 1), offset: at}.put)
+}
+
+// next waits for bytes that came over the protocol and gives them without a copy, the
+// first offset after them, and whether more is there already. Nothing is acknowledged.
+func (o *Output) next() (b []byte, end int64, more bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.chunks) == 0 && !o.eof && o.err == nil {
+		o.changed.Wait()
+	}
+	if len(o.chunks) == 0 {
+		if !o.eof {
+			return nil, o.offset, false, o.err
+		}
+		return nil, o.offset, false, io.EOF
+	}
+	b = o.chunks[0]
+	o.chunks[0] = nil
+	if o.chunks = o.chunks[1:]; len(o.chunks) == 0 {
+		o.chunks = nil
+	}
+	o.offset += int64(len(b))
+	return b, o.offset, len(o.chunks) > 0, nil
 }
 
 // readFile reads from the pipe or terminal itself. Reading and counting are
@@ -229,20 +243,17 @@ func (o *Output) Ack(offset int64) {
 	}
 }
 
+// ackedNow is the offset that was acknowledged last.
+func (o *Output) ackedNow() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.acked
+}
+
 // File is the pipe's or terminal's own descriptor where descriptors were
 // passed, for a keeper to hold and for splice(2), and nil elsewhere. It is
 // closed by Process.Close.
 func (o *Output) File() *os.File { return o.f }
-
-func (o *Output) resize(w Window) error {
-	var err error
-	if e := o.raw.Control(func(fd uintptr) {
-		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: w.Rows, Col: w.Cols, Xpixel: w.XPixel, Ypixel: w.YPixel})
-	}); e != nil {
-		return e
-	}
-	return os.NewSyscallError("ioctl TIOCSWINSZ", err)
-}
 
 func (o *Output) lost(err error) {
 	o.mu.Lock()
@@ -275,6 +286,7 @@ type feeder struct {
 	closed  bool  // by this end
 	gone    bool  // nobody reads it
 	err     error
+	onGone  func() // called, if not nil, when nobody reads it any more
 }
 
 func newFeeder(p *proc) *feeder {
@@ -283,18 +295,26 @@ func newFeeder(p *proc) *feeder {
 	return f
 }
 
-// start sets where an attached input goes on.
-func (f *feeder) start(at int64) {
+// start sets where the input goes on, as the answer says.
+func (f *feeder) start(m *execReply) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sent, f.written = at, max(f.written, at)
+	f.sent, f.written, f.gone = m.stdin, m.written, m.shut
 }
 
 func (f *feeder) ack(m ackMsg) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if m.offset > f.sent {
+		return errMessage
+	}
 	f.written = max(f.written, m.offset)
-	f.gone = f.gone || m.closed
+	if m.closed && !f.gone {
+		f.gone = true
+		if f.onGone != nil {
+			go f.onGone()
+		}
+	}
 	f.changed.Broadcast()
 	return nil
 }
@@ -332,9 +352,14 @@ func (f *feeder) Write(b []byte) (int, error) {
 		}
 		n := min(len(b), maxChunk, int(MaxStdin-(f.sent-f.written)))
 		m := bytesMsg{id: f.p.id, offset: f.sent, data: b[:n]}
-		f.sent += int64(n)
-		f.p.c.l.send(frameStdin, 0, m.put)
+		ok := f.p.send(frameStdin, m.put)
+		if ok {
+			f.sent += int64(n)
+		}
 		f.mu.Unlock()
+		if !ok {
+			return done, os.ErrClosed
+		}
 		b, done = b[n:], done+n
 	}
 	return done, nil
@@ -350,6 +375,6 @@ func (f *feeder) Close() error {
 	f.closed = true
 	f.changed.Broadcast()
 	m := bytesMsg{id: f.p.id, offset: f.sent, eof: true}
-	f.p.c.l.send(frameStdin, 0, m.put)
+	f.p.send(frameStdin, m.put)
 	return nil
 }

@@ -257,27 +257,27 @@ func TestHostileGuest(t *testing.T) {
 		opens   bool
 	}{
 		"another version":  {version: 9},
-		"an unknown frame": {1, func(f frame) []byte { return endFrame(beginFrame(nil, 250, 0, 0), 0) }, true},
-		"a frame of ours":  {1, func(f frame) []byte { return endFrame(beginFrame(nil, frameExec, 0, 0), 0) }, true},
-		"a length too large": {1, func(f frame) []byte {
+		"an unknown frame": {Version, func(f frame) []byte { return endFrame(beginFrame(nil, 250, 0, 0), 0) }, true},
+		"a frame of ours":  {Version, func(f frame) []byte { return endFrame(beginFrame(nil, frameExec, 0, 0), 0) }, true},
+		"a length too large": {Version, func(f frame) []byte {
 			return putU32(append(make([]byte, 0, 12), frameStart, byte(frameOutput), 0, 0, 0, 0, 0, 0), 1<<30)
 		}, true},
-		"descriptors unsent":  {1, func(f frame) []byte { return endFrame(beginFrame(nil, frameAnswer, 1, f.req), 0) }, true},
-		"an answer cut short": {1, func(f frame) []byte { return endFrame(append(beginFrame(nil, frameAnswer, 0, f.req), 1), 0) }, true},
-		"output with a gap": {1, func(f frame) []byte {
+		"descriptors unsent":  {Version, func(f frame) []byte { return endFrame(beginFrame(nil, frameAnswer, 1, f.req), 0) }, true},
+		"an answer cut short": {Version, func(f frame) []byte { return endFrame(append(beginFrame(nil, frameAnswer, 0, f.req), 1), 0) }, true},
+		"output with a gap": {Version, func(f frame) []byte {
 			return append(answer(f), append(output(0, []byte("x")), output(5, []byte("y"))...)...)
 		}, true},
-		"output again": {1, func(f frame) []byte {
+		"output again": {Version, func(f frame) []byte {
 			return append(answer(f), append(output(0, []byte("x")), output(0, []byte("y"))...)...)
 		}, true},
-		"output without end": {1, func(f frame) []byte {
+		"output without end": {Version, func(f frame) []byte {
 			b := answer(f)
 			for i := range 20 {
 				b = append(b, output(int64(i*len(big)), big)...)
 			}
 			return b
 		}, true},
-		"a reset unasked": {1, func(f frame) []byte { return appendReset(nil) }, true},
+		"a reset unasked": {Version, func(f frame) []byte { return appendReset(nil) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host, guest := net.Pipe()
@@ -297,14 +297,7 @@ func TestHostileGuest(t *testing.T) {
 					}
 					return nil
 				}
-				buf := make([]byte, 4096)
-				for {
-					n, err := guest.Read(buf)
-					if err != nil {
-						return
-					}
-					d.feed(buf[:n])
-				}
+				feedAll(d, guest)
 			}()
 			c, err := NewClient(testContext(t), host, ClientOptions{})
 			if !tc.opens {

@@ -10,6 +10,9 @@
 // (vsock, virtio-serial, a process's stdio: any io.ReadWriteCloser) the bytes
 // are framed, with byte offsets, acknowledgements and a bound on what is kept.
 //
+// A Relay joins the two: an owner that passes descriptors, and a bailey-init behind a kernel
+// of its own.
+//
 // Each end treats the other as hostile: every length has a bound that is
 // checked before memory is taken, and a message that makes no sense ends the
 // conversation, not the process.

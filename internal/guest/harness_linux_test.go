@@ -23,45 +23,47 @@ func testContext(t testing.TB) context.Context {
 // stream hides that a Socket passes descriptors: a plain byte stream.
 type stream struct{ io.ReadWriteCloser }
 
-// build builds bailey-init once for all tests.
+// buildInit gives bailey-init, which it builds once for all tests unless that was done before.
 var buildInit = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv("BAILEY_TEST_PROGRAMS"); dir != "" {
+		bin := filepath.Join(dir, "bailey-init")
+		return bin, written(bin)
+	}
 	dir, err := os.MkdirTemp("", "bailey-init")
 	if err != nil {
 		return "", err
 	}
+	builtDir = dir
 	bin := filepath.Join(dir, "bailey-init")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", bin, "github.com/bailey-sandbox/bailey/cmd/bailey-init")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", &exec.Error{Name: string(out), Err: err}
 	}
-	// Written back now: pages that are not yet on disk would count as the
-	// process's own dirty memory.
-	f, err := os.Open(bin)
+	return bin, written(bin)
+})
+
+// written puts a program on disk: pages that are not there yet would count as
+// the dirty memory of the process that runs it.
+func written(program string) error {
+	f, err := os.Open(program)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer f.Close()
-	return bin, f.Sync()
-})
+	return f.Sync()
+}
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if bin, err := buildInit2(); err == nil {
-		os.RemoveAll(filepath.Dir(bin))
+	if builtDir != "" {
+		os.RemoveAll(builtDir)
 	}
 	os.Exit(code)
 }
 
-// built is whether some test built bailey-init.
-var built bool
-
-func buildInit2() (string, error) {
-	if !built {
-		return "", os.ErrNotExist
-	}
-	return buildInit()
-}
+// builtDir is where some test built bailey-init, "" if none did.
+var builtDir string
 
 // sandbox is a real bailey-init as the first process of new pid and mount
 // namespaces.
@@ -78,7 +80,6 @@ func startSandbox(t testing.TB, args ...string) *sandbox {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: new pid and mount namespaces")
 	}
-	built = true
 	bin, err := buildInit()
 	if err != nil {
 		t.Fatal(err)
@@ -109,12 +110,53 @@ func startSandbox(t testing.TB, args ...string) *sandbox {
 
 // both runs a test against a real bailey-init, over each kind of transport.
 func both(t *testing.T, test func(t *testing.T, c *Client)) {
-	for _, mode := range []string{"descriptors", "stream"} {
+	for _, mode := range []string{"descriptors", "stream", "relayed"} {
 		t.Run(mode, func(t *testing.T) {
 			s := startSandbox(t, "--lease")
+			if mode == "relayed" {
+				test(t, s.relayed())
+				return
+			}
 			test(t, s.client(mode == "stream"))
 		})
 	}
+}
+
+// relayed gives a client that passes descriptors to a relay, which speaks with bailey-init
+// by bytes alone.
+func (s *sandbox) relayed() *Client {
+	s.t.Helper()
+	return relayTo(s.t, s.client(true))
+}
+
+// relayTo gives the client of a relay before an inside.
+func relayTo(t testing.TB, inside *Client) *Client {
+	t.Helper()
+	owner, theirs, err := Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, err := NewSocket(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewRelay(inside)
+	served := make(chan error, 1)
+	go func() { served <- r.Serve(socket) }()
+	t.Cleanup(func() {
+		owner.Close()
+		<-served
+		r.Close()
+	})
+	c, err := NewClient(testContext(t), owner, ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if !c.PassesDescriptors() {
+		t.Fatal("the relay takes no descriptors")
+	}
+	return c
 }
 
 func (s *sandbox) client(framed bool) *Client {
@@ -146,4 +188,16 @@ func run(t testing.TB, c *Client, id, script string) RunResult {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// feedAll hands d all that r has, until its end.
+func feedAll(d *decoder, r io.Reader) {
+	buf := make([]byte, 4096)
+	for {
+		n, err := r.Read(buf)
+		if err != nil {
+			return
+		}
+		d.feed(buf[:n])
+	}
 }

@@ -115,16 +115,28 @@ func (l *link) push(b []byte, fds []int) {
 
 // sendPaced queues a frame once there is room, and reports why it could not.
 func (l *link) sendPaced(typ frameType, req uint32, build func([]byte) []byte) error {
-	l.mu.Lock()
-	for l.waiting > pacedBytes && l.err == nil {
-		l.room.Wait()
-	}
-	err := l.err
-	l.mu.Unlock()
+	err := l.pace()
 	if err == nil {
 		l.send(typ, req, build)
 	}
 	return err
+}
+
+// pace waits until there is room for more, and reports why there will be none.
+func (l *link) pace() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.waiting > pacedBytes && l.err == nil {
+		l.room.Wait()
+	}
+	return l.err
+}
+
+// crowded reports whether so much waits to be sent that what may be left out is.
+func (l *link) crowded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting > pacedBytes
 }
 
 // ready says that s has something to send. A source is in the list at most

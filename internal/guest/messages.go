@@ -7,7 +7,7 @@ import (
 
 // Version is the version of the protocol that this build speaks. A Client
 // accepts a Server of this and the two versions before it.
-const Version = 1
+const Version = 3
 
 const keptVersions = 2
 
@@ -207,19 +207,41 @@ func parseExec(b []byte) (*execMsg, error) {
 type attachMsg struct {
 	id      string
 	offsets [2]int64
+	// nulls, with descriptors, are the bits execNull0 to execNull2 of those that do
+	// not come; since version 3.
+	nulls uint16
 }
 
 func (m attachMsg) put(b []byte) []byte {
 	return putI64(putI64(putStr(b, m.id), m.offsets[0]), m.offsets[1])
 }
 
-func parseAttach(b []byte) (m attachMsg, err error) {
+// putNulls is put for a frame with descriptors.
+func (m attachMsg) putNulls(b []byte) []byte { return putU16(m.put(b), m.nulls) }
+
+func parseAttach(b []byte, nfds int) (m attachMsg, err error) {
 	r := reader{b: b}
 	m.id, m.offsets = r.id(), [2]int64{r.i64(), r.i64()}
 	if m.offsets[0] < 0 || m.offsets[1] < 0 {
 		r.bad = true
 	}
+	if nfds > 0 {
+		m.nulls = r.u16()
+		if m.nulls&^(execNull0|execNull1|execNull2) != 0 || passedFiles(m.nulls) != nfds {
+			r.bad = true
+		}
+	}
 	return m, r.done()
+}
+
+// passedFiles counts the descriptors that come where flags name those that do not.
+func passedFiles(flags uint16) (n int) {
+	for _, bit := range [...]uint16{execNull0, execNull1, execNull2} {
+		if flags&bit == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 func putEnd(b []byte, e *ExecEnd) []byte {
@@ -259,20 +281,26 @@ type execReply struct {
 	base     [2]int64 // the first byte of stdout and stderr that is still there
 	stdin    int64    // bytes of input received so far
 	end      *ExecEnd
+	written  int64 // bytes of input that the command's pipe has taken; since version 2
+	shut     bool  // no more input is taken; since version 2
 }
 
 func (m *execReply) put(b []byte) []byte {
 	b = append(putBool(putBool(b, m.existing), m.terminal), m.streams)
 	b = append(putU32(b, m.pid), byte(m.state))
-	return putEnd(putI64(putI64(putI64(b, m.base[0]), m.base[1]), m.stdin), m.end)
+	b = putEnd(putI64(putI64(putI64(b, m.base[0]), m.base[1]), m.stdin), m.end)
+	return putBool(putI64(b, m.written), m.shut)
 }
 
-func parseExecReply(b []byte) (*execReply, error) {
+func parseExecReply(b []byte, version uint16) (*execReply, error) {
 	r := reader{b: b}
 	m := &execReply{existing: r.bool(), terminal: r.bool(), streams: r.u8(), pid: r.u32(), state: State(r.u8())}
 	m.base, m.stdin, m.end = [2]int64{r.i64(), r.i64()}, r.i64(), r.end()
+	if m.written = m.stdin; version >= 2 {
+		m.written, m.shut = r.i64(), r.bool()
+	}
 	if m.streams > 7 || m.pid > 1<<22 || m.state < StateRunning || m.state > StateEnded || (m.end != nil) != (m.state == StateEnded) ||
-		m.base[0] < 0 || m.base[1] < 0 || m.stdin < 0 {
+		m.base[0] < 0 || m.base[1] < 0 || m.written < 0 || m.stdin < m.written || m.stdin-m.written > MaxStdin {
 		r.bad = true
 	}
 	return m, r.done()

@@ -50,11 +50,7 @@ func (c *session) exec(f frame) error {
 	}
 	want := 0
 	if m.flags&execFiles != 0 {
-		for _, bit := range [...]uint16{execNull0, execNull1, execNull2} {
-			if m.flags&bit == 0 {
-				want++
-			}
-		}
+		want = passedFiles(m.flags)
 	}
 	if want != f.nfds {
 		return errMessage
@@ -350,18 +346,18 @@ func (c *session) reply(req uint32, e *execution, offsets [2]int64, existing boo
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m := execReply{existing: existing, terminal: e.tty, pid: uint32(e.pid), state: e.state, end: e.end}
-	var ready []*outStream
+	var ready []source
 	for i, o := range e.out {
 		if o == nil {
 			continue
 		}
 		m.streams |= 2 << i
 		m.base[i] = o.attach(offsets[i])
-		ready = append(ready, o)
+		ready = append(ready, o.to)
 	}
-	if e.in != nil {
+	if in := e.in; in != nil {
 		m.streams |= 1
-		m.stdin = e.in.received
+		m.stdin, m.written, m.shut = in.received, in.written, in.eof || in.closed
 	}
 	var fds []int
 	if e.tty && c.passes && e.master != nil && e.out[0] == nil {

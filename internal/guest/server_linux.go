@@ -7,8 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -48,9 +46,9 @@ type Server struct {
 	ended []string // ids of ended executions, oldest first
 	seq   uint64
 	child vfork.Script
-	busy  bool // something happened since memory was last given back
 	quit  bool
-	trim  *time.Timer
+
+	memory thrift
 }
 
 // NewServer prepares a server and starts its reaper.
@@ -112,9 +110,10 @@ type session struct {
 	able   bool // the transport passes descriptors
 	passes bool // and the owner wants it
 
-	open bool // HELLO was exchanged since the last reset
-	mu   sync.Mutex
-	ops  map[uint32]*fileOp
+	open    bool // HELLO was exchanged since the last reset
+	mu      sync.Mutex
+	ops     map[uint32]*fileOp // of this conversation
+	running int                // those of earlier ones included
 }
 
 // Serve talks to the owner over rw until the transport ends or the owner asks
@@ -143,10 +142,12 @@ func (s *Server) Serve(rw io.ReadWriteCloser) error {
 // detach ends what belongs to the conversation, not to the sandbox.
 func (c *session) detach() {
 	c.mu.Lock()
-	for _, op := range c.ops {
+	ops := c.ops
+	c.ops = map[uint32]*fileOp{}
+	c.mu.Unlock()
+	for _, op := range ops {
 		op.cancel()
 	}
-	c.mu.Unlock()
 	c.s.mu.Lock()
 	for _, e := range c.s.execs {
 		e.detach(c.l)
@@ -164,7 +165,7 @@ func (c *session) reset() {
 // frame handles one frame from the owner. An error makes the server discard
 // everything up to the next reset, and ask for it.
 func (c *session) frame(f frame) error {
-	if f.nfds > 0 && f.typ != frameExec {
+	if f.nfds > 0 && f.typ != frameExec && f.typ != frameAttach {
 		return errMessage
 	}
 	switch f.typ {
@@ -192,14 +193,25 @@ func (c *session) frame(f frame) error {
 	if !c.open {
 		return errMessage
 	}
-	c.s.touch()
+	if c.s.opt.ReapAll {
+		c.s.memory.touch()
+	}
 	switch f.typ {
 	case frameExec:
 		return c.exec(f)
 	case frameAttach:
-		m, err := parseAttach(f.payload)
+		fds, err := c.l.take(f.nfds)
 		if err != nil {
 			return err
+		}
+		closeAll(fds)
+		m, err := parseAttach(f.payload, f.nfds)
+		if err != nil {
+			return err
+		}
+		if f.nfds > 0 {
+			c.fail(f.req, failMsg{kind: failConflict, text: "it has the descriptors that it was started with"})
+			return nil
 		}
 		return c.attach(f.req, m)
 	case frameStdin:
@@ -332,44 +344,6 @@ func (s *Server) find(id string) *execution {
 	defer s.mu.Unlock()
 	return s.execs[id]
 }
-
-// idleTrim is how long nothing has to happen before memory is given back.
-const idleTrim = 2 * time.Second
-
-// touch notes activity: some time after the last of it, the garbage is
-// collected and its memory given back, so that an idle sandbox stays small
-// whatever it did before.
-func (s *Server) touch() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.busy = true
-	if s.trim == nil && s.opt.ReapAll {
-		s.trim = time.AfterFunc(idleTrim, s.trimMemory)
-	}
-}
-
-func (s *Server) trimMemory() {
-	s.mu.Lock()
-	again := s.busy
-	s.busy = false
-	if again {
-		s.trim.Reset(idleTrim)
-	} else {
-		s.trim = nil
-	}
-	s.mu.Unlock()
-	if again {
-		return
-	}
-	// A collection leaves more bookkeeping behind than a small heap is worth.
-	var m runtime.MemStats
-	if runtime.ReadMemStats(&m); m.HeapSys-m.HeapReleased > trimAbove {
-		debug.FreeOSMemory()
-	}
-}
-
-// trimAbove is how many bytes of heap, used or not, are worth a collection.
-const trimAbove = 5 << 18
 
 const maxEntropy = 512
 

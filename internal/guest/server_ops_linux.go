@@ -40,9 +40,10 @@ func (c *session) startOp(req uint32, m *fileMsg) error {
 	op.ctx, op.end = context.WithCancel(context.Background())
 	c.mu.Lock()
 	_, twice := c.ops[req]
-	full := len(c.ops) >= MaxFileOps
+	full := c.running >= MaxFileOps
 	if !twice && !full {
 		c.ops[req] = op
+		c.running++
 	}
 	c.mu.Unlock()
 	if twice {
@@ -151,9 +152,21 @@ func (op *fileOp) Read(p []byte) (int, error) {
 	}
 	op.mu.Unlock()
 	if give > 0 {
-		op.c.l.send(frameCredit, op.req, func(b []byte) []byte { return putU32(b, uint32(give)) })
+		op.send(func() {
+			op.c.l.send(frameCredit, op.req, func(b []byte) []byte { return putU32(b, uint32(give)) })
+		})
 	}
 	return n, nil
+}
+
+// send sends something, unless the request was given up: its number may mean another
+// one's by now.
+func (op *fileOp) send(now func()) {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	if !op.canceled {
+		now()
+	}
 }
 
 // Write implements io.Writer to the owner.
@@ -171,9 +184,12 @@ func (op *fileOp) Write(p []byte) (int, error) {
 		if canceled {
 			return done, errCanceled
 		}
-		if err := op.c.l.sendPaced(frameChunk, op.req, func(b []byte) []byte { return append(b, p[:n]...) }); err != nil {
+		if err := op.c.l.pace(); err != nil {
 			return done, err
 		}
+		op.send(func() {
+			op.c.l.send(frameChunk, op.req, func(b []byte) []byte { return append(b, p[:n]...) })
+		})
 		p, done = p[n:], done+n
 	}
 	return done, nil
@@ -196,10 +212,12 @@ func (op *fileOp) run() {
 	}
 	op.end()
 	op.c.mu.Lock()
-	if op.c.ops[op.req] == op {
-		delete(op.c.ops, op.req)
+	defer op.c.mu.Unlock()
+	op.c.running--
+	if op.c.ops[op.req] != op {
+		return // of a conversation that is over: the number means something else by now
 	}
-	op.c.mu.Unlock()
+	delete(op.c.ops, op.req)
 	if err != nil {
 		op.c.fail(op.req, failureOf(err))
 		return

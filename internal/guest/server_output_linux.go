@@ -25,7 +25,15 @@ type outStream struct {
 	sent    int64    // offset of the next byte to send
 	eof     bool
 	eofSent bool
+	to      *follower // whom bytes are sent for, nil before the first answer
 }
+
+// follower is an owner's following of a stream since one answer, and what the
+// link asks for frames. Each answer makes another: one that the link took up
+// before that answer was queued has nothing more to say, so that what comes
+// before the answer belongs to who followed before, and what comes after it to
+// whom it was given.
+type follower struct{ o *outStream }
 
 // newOutStream prepares a stream; its read is started once all streams of the
 // execution are known.
@@ -88,10 +96,10 @@ func (o *outStream) read() {
 		if n <= 0 || rerr != nil { // a terminal whose last slave was closed answers EIO
 			o.eof = true
 		}
-		l, eof := e.link, o.eof
+		l, to, eof := e.link, o.to, o.eof
 		e.mu.Unlock()
 		if l != nil {
-			l.ready(o)
+			l.ready(to)
 		}
 		if eof {
 			if !e.tty {
@@ -146,7 +154,7 @@ func (o *outStream) has(offset int64) bool {
 // the bytes that are there start. e.mu is held.
 func (o *outStream) attach(offset int64) int64 {
 	o.dropBelow(offset)
-	o.sent, o.eofSent = o.base, false
+	o.sent, o.eofSent, o.to = o.base, false, &follower{o}
 	return o.base
 }
 
@@ -177,20 +185,29 @@ func (e *execution) ack(m ackMsg) error {
 		return errMessage
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	if m.offset > o.sent {
+		e.mu.Unlock()
 		return errMessage
 	}
 	o.dropBelow(m.offset)
+	deaf := m.closed && !e.tty && !o.eof
+	if deaf {
+		o.dropBelow(o.total)
+		o.sent, o.eof, o.eofSent = o.total, true, true
+	}
+	e.mu.Unlock()
+	if deaf { // whoever writes from now on is told: SIGPIPE
+		o.f.Close() // not under e.mu, which a read of it may wait for
+	}
 	return nil
 }
 
 // nextFrame implements source.
-func (o *outStream) nextFrame(b []byte) ([]byte, bool) {
-	e := o.e
+func (f *follower) nextFrame(b []byte) ([]byte, bool) {
+	o, e := f.o, f.o.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.link == nil || o.eofSent {
+	if e.link == nil || o.to != f || o.eofSent {
 		return b, false
 	}
 	m := bytesMsg{id: e.id, stream: uint8(o.i + 1), offset: o.sent}
@@ -218,6 +235,9 @@ func (o *outStream) nextFrame(b []byte) ([]byte, bool) {
 func (e *execution) outputEnd() [2]int64 {
 	at := [2]int64{-1, -1}
 	if e.tty {
+		if o := e.out[0]; o != nil {
+			at[0] = o.shown()
+		}
 		return at
 	}
 	e.mu.Lock()
@@ -232,6 +252,39 @@ func (e *execution) outputEnd() [2]int64 {
 				at[i] += int64(n)
 			}
 		})
+	}
+	return at
+}
+
+// shown tells where what a terminal shows now ends, which has to be read to be counted.
+// Somebody may go on writing: what is kept bounds it.
+func (o *outStream) shown() (at int64) {
+	e := o.e
+	o.raw.Control(func(fd uintptr) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for !o.eof && e.unacked() < MaxUnacked {
+			n, err := o.readOnce(int(fd))
+			if err == unix.EINTR {
+				continue
+			}
+			if n <= 0 || err != nil {
+				break // also its end, which the reading goroutine meets
+			}
+		}
+		at = o.total
+		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil && !o.eof {
+			at += int64(n)
+		}
+	})
+	e.mu.Lock()
+	l, to := e.link, o.to
+	if at < o.total {
+		at = o.total
+	}
+	e.mu.Unlock()
+	if l != nil {
+		l.ready(to)
 	}
 	return at
 }

@@ -118,13 +118,8 @@ func (e *execution) event(m eventMsg) {
 	if l == nil {
 		return
 	}
-	if m.kind != EventEnded {
-		l.mu.Lock()
-		full := l.waiting > pacedBytes
-		l.mu.Unlock()
-		if full {
-			return
-		}
+	if m.kind != EventEnded && l.crowded() {
+		return
 	}
 	l.send(frameEvent, 0, m.put)
 }

@@ -190,6 +190,9 @@ func (op *fileOp) tarIn() error {
 		if err != nil {
 			return tarError(err)
 		}
+		if h.Typeflag == tar.TypeXGlobalHeader {
+			continue // says something about the archive, as git does; it is no file
+		}
 		rel, err := entryName(h.Name)
 		if err != nil {
 			return err

@@ -109,7 +109,8 @@ type ExecEnd struct {
 	// Output is where the output of the main process ends at the latest: bytes
 	// of stdout and stderr at or after these offsets come from processes that
 	// it left behind. -1 where descriptors were passed by the caller and
-	// nobody counted, and for a terminal, whose output ends with its stream.
+	// nobody counted, and for a terminal, whose output ends with its stream; of
+	// one whose bytes go over the protocol Output[0] is known since version 3.
 	Output [2]int64
 }
 
@@ -185,3 +186,10 @@ type Event struct {
 	Kind   EventKind
 	Signal syscall.Signal // what stopped it
 }
+
+// What bailey-init says when it is started to dial a port (bailey-init dial PORT): the first
+// thing on its standard error once it is connected, and its exit code when nobody listens.
+const (
+	DialConnected = "+"
+	DialRefused   = 3
+)

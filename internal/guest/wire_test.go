@@ -129,7 +129,7 @@ func FuzzMessages(f *testing.F) {
 	code := ExecEnd{ExitCode: 3, Output: [2]int64{5, -1}}
 	u := &User{1, 2, []uint32{3}}
 	for _, put := range []func([]byte) []byte{
-		hello{1, 3, 0}.put, attachMsg{"a", [2]int64{1, 2}}.put, signalMsg{"a", 9, 1}.put, resizeMsg{"a", Window{1, 2, 3, 4}}.put,
+		hello{1, 3, 0}.put, attachMsg{id: "a", offsets: [2]int64{1, 2}}.put, signalMsg{"a", 9, 1}.put, resizeMsg{"a", Window{1, 2, 3, 4}}.put,
 		(&execMsg{id: "a", argv: []string{"x"}, env: []string{"A=b"}, dir: "/", user: u, rlimits: []Rlimit{{1, 2, 3}}}).put,
 		(&execReply{pid: 4, state: StateEnded, end: &code}).put, (&bytesMsg{id: "a", stream: 1, data: []byte("x")}).put,
 		ackMsg{id: "a", stream: 1, offset: 3}.put, (&eventMsg{"a", EventEnded, 0, &code}).put, (&failMsg{failErrno, 2, "s", "t"}).put,
@@ -153,7 +153,7 @@ func FuzzMessages(f *testing.F) {
 			same("hello", err, m.put)
 		}
 		{
-			m, err := parseAttach(b)
+			m, err := parseAttach(b, 0)
 			same("attach", err, m.put)
 		}
 		{
@@ -169,7 +169,7 @@ func FuzzMessages(f *testing.F) {
 			same("exec", err, m.put)
 		}
 		{
-			m, err := parseExecReply(b)
+			m, err := parseExecReply(b, Version)
 			same("reply", err, m.put)
 		}
 		{

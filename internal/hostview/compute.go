@@ -46,12 +46,10 @@ func Compute(in Input) (View, error) {
 		wants: make(map[string]Entry, 128), noted: make(map[Note]bool), roots: make(map[string][]string),
 		rootLinks: make(map[string][]link), shown: make(map[string]bool), lists: make(map[string][]string), host: parseEnv(in.Env),
 	}
-	ws, fi, wsLinks, err := t.resolve(in.Workspace)
-	if err != nil || !path.IsAbs(in.Workspace) || !fi.IsDir() {
-		return View{}, bailey.Errorf(bailey.CodeNotFound, "show the workspace "+quote(in.Workspace), "name a folder that exists", "there is no such folder")
+	ws, wsLinks, err := b.placeWorkspace()
+	if err != nil {
+		return View{}, err
 	}
-	b.ws = ws
-	b.wants[ws] = Entry{Kind: KindWorkspace, Target: ws, Source: ws, IsDir: true, Why: "workspace"}
 
 	b.showSystem()
 	b.placeHome()
@@ -89,6 +87,21 @@ func Compute(in Input) (View, error) {
 		return View{}, err
 	}
 	return View{Entries: entries, Env: env, Notes: b.notes, Home: b.homeValue, HomeDir: b.home, Workspace: ws}, nil
+}
+
+// placeWorkspace shows the workspace, if there is one.
+func (b *builder) placeWorkspace() (ws string, links []link, err error) {
+	if b.in.Workspace == "" {
+		b.ws = "/\x00" // no path lies in it
+		return "", nil, nil
+	}
+	ws, fi, links, err := b.t.resolve(b.in.Workspace)
+	if err != nil || !path.IsAbs(b.in.Workspace) || !fi.IsDir() {
+		return "", nil, bailey.Errorf(bailey.CodeNotFound, "show the workspace "+quote(b.in.Workspace), "name a folder that exists", "there is no such folder")
+	}
+	b.ws = ws
+	b.wants[ws] = Entry{Kind: KindWorkspace, Target: ws, Source: ws, IsDir: true, Why: "workspace"}
+	return ws, links, nil
 }
 
 // showSystem shows the system's own folders.

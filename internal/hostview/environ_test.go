@@ -153,7 +153,7 @@ func TestGitConfigIsRead(t *testing.T) {
 	const dir, name = "/home/u/a b\\c\"d#e;f", `Ann "Q" \ O'Brien ; # x`
 	for key, want := range map[string]string{"user.name": name, "user.email": "", "safe.directory": dir + "\n" + dir + "/*"} {
 		cmd := exec.Command(git, "config", "--file", "-", "--get-all", key)
-		cmd.Stdin = strings.NewReader(gitconfig(dir, name, ""))
+		cmd.Stdin = strings.NewReader(gitconfig(true, dir, name, ""))
 		out, _ := cmd.Output()
 		if got := strings.TrimSuffix(string(out), "\n"); got != want {
 			t.Errorf("git reads %s as %q, not %q", key, got, want)

@@ -166,11 +166,10 @@ func (b *builder) generateEtc() {
 	file("group", group(in.GID, in.Username), 0o644)
 	file("hostname", in.Hostname+"\n", 0o644)
 	file("hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t"+in.Hostname+"\n", 0o644)
-	file("resolv.conf", "# There is no name server inside this sandbox.\n", 0o644)
-	file("nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\ngshadow: files\nhosts: files\nnetworks: files\n"+
-		"protocols: files\nservices: files\nethers: files\nrpc: files\nnetgroup: files\n", 0o644)
+	file("resolv.conf", string(ResolvConf(in.NameServer)), 0o644)
+	file("nsswitch.conf", nsswitch(in.NameServer), 0o644)
 	file("machine-id", in.MachineID+"\n", 0o444)
-	file("gitconfig", gitconfig(b.ws, in.GitName, in.GitEmail), 0o644)
+	file("gitconfig", gitconfig(in.Workspace != "", b.ws, in.GitName, in.GitEmail), 0o644)
 	file("profile", profile, 0o644)
 	b.wants["/etc/mtab"] = Entry{Kind: KindSymlink, Target: "/etc/mtab", Link: "/proc/self/mounts", Why: "made for the sandbox"}
 	b.note("/etc", "accounts, names, name servers, git's and the login shell's settings are the sandbox's own")
@@ -251,8 +250,11 @@ func field(s string) string {
 
 // gitconfig trusts the workspace, whose files may belong to another id inside,
 // and names no helper.
-func gitconfig(workspace, name, email string) string {
-	s := "[safe]\n\tdirectory = " + gitValue(workspace) + "\n\tdirectory = " + gitValue(path.Join(workspace, "*")) + "\n"
+func gitconfig(hasWorkspace bool, workspace, name, email string) string {
+	s := ""
+	if hasWorkspace {
+		s = "[safe]\n\tdirectory = " + gitValue(workspace) + "\n\tdirectory = " + gitValue(path.Join(workspace, "*")) + "\n"
+	}
 	if name != "" || email != "" {
 		s += "[user]\n"
 		if name != "" {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/bailey-sandbox/bailey/internal/testneeds"
 )
 
 var gitUsers = []struct{ text, name, email string }{
@@ -43,17 +45,14 @@ func TestGitUser(t *testing.T) {
 
 // TestGitUserIsGits asks git about the same texts.
 func TestGitUserIsGits(t *testing.T) {
-	git, err := exec.LookPath("git")
-	if err != nil {
-		t.Skip("git is not installed")
-	}
+	testneeds.Tool(t, "git")
 	file := filepath.Join(t.TempDir(), "config")
 	for _, tc := range gitUsers {
 		if err := os.WriteFile(file, []byte(tc.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for key, want := range map[string]string{"user.name": tc.name, "user.email": tc.email} {
-			out, err := exec.Command(git, "config", "--file", file, "--default", "", "--get", key).Output()
+			out, err := exec.Command("git", "config", "--file", file, "--default", "", "--get", key).Output()
 			if got := strings.TrimSuffix(string(out), "\n"); err != nil || got != want {
 				t.Errorf("%q: git says that %s is %q (%v), not %q", tc.text, key, got, err, want)
 			}

@@ -95,13 +95,13 @@ const tools = `
 	home/u/.local/bin/evil8 -> /home/other/bin/tool
 	home/u/.local/bin/evil9 -> /var/lib/docker/secret
 	home/u/.local/bin/evil10 -> ../../data/id_rsa
-	home/u/.local/bin/evil11 -> ../../work/x/.env
+	home/u/.local/bin/evil11 -> ../../deep/x/.env
 	home/u/.ssh/id_rsa = CANARY-ssh
 	home/u/.aws/credentials = CANARY-aws
 	home/u/.local/share/keyrings/login.keyring = CANARY-keyring
 	home/u/.local/share/opencode/auth.json = CANARY-opencode
 	home/u/data/id_rsa = CANARY-keyelsewhere
-	home/u/work/x/.env = CANARY-dotenv
+	home/u/deep/x/.env = CANARY-dotenv
 	home/u/.local/bin/.env = CANARY-binenv
 	home/u/.local/lib/python3.11/site-packages/x.py = x
 	home/u/miniconda3/bin/conda

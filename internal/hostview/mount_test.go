@@ -18,23 +18,23 @@ func TestParseMount(t *testing.T) {
 		{"/data:rw", Mount{"/data", "/data", true}},
 		{"/data:/in", Mount{"/data", "/in", false}},
 		{"/data:/in:rw", Mount{"/data", "/in", true}},
-		{"data", Mount{"/work/dir/data", "/work/dir/data", false}},
-		{"../x/./y/", Mount{"/work/x/y", "/work/x/y", false}},
-		{".:/in:ro", Mount{"/work/dir", "/in", false}},
+		{"data", Mount{"/place/dir/data", "/place/dir/data", false}},
+		{"../x/./y/", Mount{"/place/x/y", "/place/x/y", false}},
+		{".:/in:ro", Mount{"/place/dir", "/in", false}},
 		{"~/data:/in", Mount{"/home/u/data", "/in", false}},
 		{"~", Mount{"/home/u", "/home/u", false}},
 		{`/a\:b\\c:/in`, Mount{`/a:b\c`, "/in", false}},
 		{"/ro:/rw", Mount{"/ro", "/rw", false}},
-		{"ro", Mount{"/work/dir/ro", "/work/dir/ro", false}},
+		{"ro", Mount{"/place/dir/ro", "/place/dir/ro", false}},
 		{"/a b/\xff:/in", Mount{"/a b/\xff", "/in", false}},
 	} {
-		got, err := ParseMount(tt.in, "/work/dir", "/home/u")
+		got, err := ParseMount(tt.in, "/place/dir", "/home/u")
 		if err != nil || got != tt.want {
 			t.Errorf("%q gives %+v, %v; not %+v", tt.in, got, err, tt.want)
 		}
 	}
 	for _, in := range []string{"", ":", ":/in", "/data:in", "/data:/in:rx", "/data:/in:ro:rw", "/data::", "/data:", "/a\x00b", "/data:/in:", "~x/y:z"} {
-		if got, err := ParseMount(in, "/work/dir", "/home/u"); bailey.CodeOf(err) != bailey.CodeUsage {
+		if got, err := ParseMount(in, "/place/dir", "/home/u"); bailey.CodeOf(err) != bailey.CodeUsage {
 			t.Errorf("%q gives %+v, %v; not a usage error", in, got, err)
 		}
 	}
@@ -45,7 +45,7 @@ func FuzzParseMount(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		m, err := ParseMount(s, "/work", "/home/u")
+		m, err := ParseMount(s, "/place", "/home/u")
 		if err != nil {
 			return
 		}

@@ -1,6 +1,9 @@
 package hostview
 
-import "io/fs"
+import (
+	"io/fs"
+	"net/netip"
+)
 
 // Kind says what the driver makes of an [Entry].
 type Kind string
@@ -68,7 +71,7 @@ type View struct {
 	Home string `json:"home"`
 	// HomeDir is where Home leads, free of links.
 	HomeDir string `json:"home_dir"`
-	// Workspace is the workspace's real path, inside and outside.
+	// Workspace is the workspace's real path, inside and outside; empty for none.
 	Workspace string `json:"workspace"`
 }
 
@@ -91,12 +94,15 @@ type Input struct {
 	MachineID string
 	// GitName and GitEmail, where given, become git's user inside.
 	GitName, GitEmail string
+	// NameServer is the address at which names are answered inside. The zero
+	// Addr says that the sandbox has no network and nobody answers.
+	NameServer netip.Addr
 	// Env is the caller's environment, NAME=VALUE.
 	Env []string
 	// SetEnv holds the values of --env: NAME passes the caller's value,
 	// NAME=VALUE sets one.
 	SetEnv []string
-	// Workspace is an existing folder; it is shown at its own path.
+	// Workspace is an existing folder; it is shown at its own path. Empty is none.
 	Workspace string
 	// Mounts are the values of --mount. Each is checked with [CheckMount].
 	Mounts []Mount

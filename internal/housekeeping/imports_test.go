@@ -12,60 +12,120 @@ import (
 var rooms = map[string][]string{
 	// Words and facts: they import next to nothing.
 	".":                    {},
+	"api":                  {"."},
+	"client":               {".", "api"},
 	"internal/faults":      {},
 	"internal/guest/vfork": {},
 	"internal/hostview":    {"."},
 	"internal/mountinfo":   {},
 	"internal/terminal":    {"."},
 	"internal/store/...":   {".", "internal/store/..."},
+	"internal/store/state": {".", "api"},
 	"internal/guest":       {".", "internal/guest/vfork"},
+
+	// The first process of a cell, and what asks it.
+	"internal/cell": {".", "internal/guest"},
 
 	// The workspace and what was done to it.
 	"internal/workspace": {".", "internal/mountinfo", "internal/store/folder", "internal/store/records"},
 	"internal/changes":   {".", "internal/store/folder", "internal/store/records", "internal/terminal", "internal/workspace", "internal/faults"},
 	"internal/project":   {".", "internal/hostview"},
 
+	"internal/approval": {"."},
+
 	// The boundary. A driver imports no other driver, and nobody above it.
 	"internal/driver":              {"."},
+	"internal/driver/gvisor":       {".", "internal/cell", "internal/driver"},
+	"internal/driver/microvm":      {".", "internal/driver", "internal/cell", "internal/microvm/kit"},
 	"internal/driver/linux/...":    {".", "internal/driver", "internal/guest", "internal/faults", "internal/mountinfo", "internal/driver/linux/..."},
 	"internal/driver/seatbelt/...": {".", "internal/driver", "internal/driver/seatbelt/..."},
+	"internal/levels":              {".", "internal/driver", "internal/driver/..."},
+
+	// Virtual machines: what runs one, and serves it its files.
+	"internal/microvm/...":     {"."},
+	"internal/microvm/pack":    {"internal/microvm/kit"},
+	"internal/microvm/machine": {".", "internal/microvm/monitor", "internal/microvm/share"},
+	"internal/microvm/once":    {".", "internal/guest", "internal/microvm/machine"},
+
+	// The gate. What protocols need of it is the seam act; control is all that
+	// those who start it see.
+	"policy":                  {},
+	"internal/audit":          {"."},
+	"internal/audit/seal":     {".", "internal/audit"},
+	"internal/secrets":        {"."},
+	"internal/secrets/vault":  {".", "internal/secrets"},
+	"internal/gate/act":       {"internal/audit", "policy"},
+	"internal/gate/control":   {"."},
+	"internal/gate/starter":   {".", "internal/gate/control", "internal/gate/rootfiles"},
+	"internal/gate/rootfiles": {"."},
+	"internal/gate/...": {
+		".", "policy", "internal/audit", "internal/secrets", "internal/gate/...", "internal/driver", "internal/faults",
+		"internal/driver/linux/landlock", "internal/driver/linux/seccomp",
+	},
 
 	// Images are taken apart in a program of their own; only their description
-	// is known elsewhere.
-	"internal/image/...":    {".", "internal/image/...", "internal/mountinfo"},
+	// is known elsewhere. What addresses are public is the gate's to know.
+	"internal/image/...":    {".", "api", "internal/image/...", "internal/mountinfo", "internal/gate/dial"},
 	"internal/image/rootfs": {},
 
 	// What uses all that.
 	"internal/run": {
 		".", "internal/changes", "internal/driver", "internal/driver/linux", "internal/driver/seatbelt", "internal/faults", "internal/guest", "internal/hostview",
-		"internal/image/rootfs", "internal/store/...", "internal/terminal", "internal/workspace",
+		"internal/image/rootfs", "internal/store/...", "internal/terminal", "internal/workspace", "internal/gate/control", "internal/gate/rootfiles", "internal/gate/starter", "internal/audit", "internal/approval",
 	},
-	"internal/doctor": {".", "internal/mountinfo", "internal/driver", "internal/driver/linux/...", "internal/driver/seatbelt", "internal/hostview"},
+	// Sandboxes that stay.
+	"internal/keeper": {".", "internal/faults"},
+	// workspace: the same copying of contents, by clones or around holes.
+	"internal/layers": {".", "api", "internal/faults", "internal/store/folder", "internal/store/records", "internal/workspace"},
+	"internal/engine/...": {
+		".", "api", "policy", "internal/approval", "internal/audit", "internal/changes", "internal/driver", "internal/driver/linux", "internal/engine/...", "internal/faults",
+		"internal/gate/control", "internal/gate/rootfiles", "internal/gate/starter", "internal/guest", "internal/hostview", "internal/image/...", "internal/keeper", "internal/layers", "internal/levels", "internal/mountinfo", "internal/run",
+		"internal/store/...", "internal/workspace",
+	},
+	"internal/server/...": {".", "api", "client", "policy", "internal/approval", "internal/audit", "internal/engine", "internal/faults", "internal/server/...", "internal/store/..."},
+	"internal/server/mcp": {".", "api", "client"},
+	"internal/doctor":     {".", "internal/mountinfo", "internal/driver", "internal/driver/linux/...", "internal/driver/seatbelt", "internal/hostview"},
 	"embedded": {
 		".", "internal/driver", "internal/driver/linux", "internal/driver/seatbelt", "internal/guest", "internal/hostview", "internal/image/rootfs",
-		"internal/run", "internal/store/...", "internal/workspace", "internal/changes",
+		"internal/levels", "internal/run", "internal/store/...", "internal/workspace", "internal/changes", "internal/gate/control", "internal/audit",
 	},
 	"internal/bench/...": {
 		".", "embedded", "internal/driver", "internal/driver/linux/...", "internal/guest", "internal/hostview", "internal/image/rootfs",
 		"internal/run", "internal/store/...", "internal/terminal", "internal/workspace", "internal/bench/...",
 	},
+	"internal/bench/result": {},
+	"internal/bench/peer":   {".", "internal/driver/linux/cgroup", "internal/driver/linux/spawn", "internal/image/rootfs"},
+	"internal/bench/gatebench": {
+		".", "policy", "internal/bench/result", "internal/driver", "internal/driver/linux/netfilter", "internal/gate/control", "internal/secrets", "internal/secrets/vault", "internal/store/folder",
+	},
+	// The API's client is what it measures with.
+	"internal/bench/lifebench": {".", "api", "client", "internal/bench/peer", "internal/bench/result", "internal/store/folder"},
+	"internal/cli/values":      {"."},
+	"internal/cli/command":     {".", "internal/terminal"},
+	"internal/cli/client":      {".", "api", "client", "internal/cli/command", "internal/cli/values", "internal/server/mcp", "internal/terminal"},
 	"internal/cli": {
-		".", "embedded", "internal/bench/...", "internal/changes", "internal/doctor", "internal/driver", "internal/driver/linux", "internal/driver/seatbelt",
-		"internal/faults", "internal/hostview", "internal/image/rootfs", "internal/project", "internal/run", "internal/store/...",
-		"internal/terminal", "internal/workspace",
+		".", "embedded", "internal/cli/command", "internal/cli/values", "internal/bench/...", "internal/changes", "internal/doctor", "internal/driver", "internal/driver/linux", "internal/driver/seatbelt",
+		"internal/faults", "internal/hostview", "internal/image/rootfs", "internal/levels", "internal/project", "internal/run", "internal/store/...",
+		"internal/terminal", "internal/workspace", "internal/gate/control", "internal/audit", "internal/approval",
 	},
 
 	// Programs.
 	"cmd/bailey":            {"internal/cli"},
 	"cmd/bailey-init":       {"internal/guest", "cmd/bailey-init/early"},
 	"cmd/bailey-init/early": {},
-	"cmd/baileyd":           {".", "internal/image/..."},
+	"cmd/bailey-cell":       {"internal/cell"},
+	"cmd/bailey-keeper":     {".", "internal/keeper"},
+	"cmd/bailey-boot":       {},
+	"cmd/bailey-vmm":        {"internal/microvm/machine", "internal/microvm/once"},
+	"cmd/bailey-client":     {"internal/cli/client"},
+	"cmd/baileyd":           {".", "internal/image/...", "policy", "internal/gate/...", "internal/secrets", "internal/secrets/vault", "internal/audit", "internal/audit/seal", "internal/store/...", "internal/faults", "internal/terminal", "internal/bench/gatebench", "internal/bench/lifebench", "api", "internal/engine", "internal/server/...", "internal/keeper", "internal/layers"},
 
 	// For tests only: nothing above may import them, which follows from this table.
 	"internal/testneeds":       {},
 	"internal/housekeeping":    {},
-	"internal/conformance/...": {".", "embedded", "internal/..."},
+	"internal/conformance/...": {".", "api", "client", "embedded", "internal/..."},
 	"scripts/testrun":          {"internal/testneeds"},
+	"scripts/vmkit":            {"internal/microvm/kit", "internal/microvm/pack"},
 }
 
 // fits tells whether a pattern of the table stands for a room.

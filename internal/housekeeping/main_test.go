@@ -61,10 +61,11 @@ func list(t *testing.T, goos string, args ...string) []pkg {
 	}
 }
 
-// program builds the command line once for all tests.
+// program builds the command line once for all tests, with the others beside it,
+// which some commands are handed to.
 var program = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(scratch, "bailey")
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", path, "./cmd/bailey")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", scratch+"/", "./cmd/...")
 	cmd.Dir = top
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

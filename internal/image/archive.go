@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/bailey-sandbox/bailey"
@@ -24,7 +25,9 @@ import (
 // it was written: docker save (old and new), skopeo, crane, buildkit. A root
 // file system begins with none of these, so one look decides whether a stream
 // can be unpacked as it comes or has to be kept for reading in any order.
-var archiveName = regexp.MustCompile(`^(blobs|oci-layout|index\.json|manifest\.json|repositories|(sha256[:_-])?[0-9a-f]{64})($|[/.])`)
+var archiveName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(blobs|oci-layout|index\.json|manifest\.json|repositories|(sha256[:_-])?[0-9a-f]{64})($|[/.])`)
+})
 
 // archive prepares a tar, whatever it is a tar of.
 func (s *Store) archive(ctx context.Context, name string, sel selection, source string) (rootfs.Root, error) {
@@ -101,7 +104,7 @@ func (s *Store) readArchive(ctx context.Context, f *os.File, sel selection, sour
 	if err != nil {
 		return rootfs.Root{}, err
 	}
-	if archiveName.MatchString(first) {
+	if archiveName().MatchString(first) {
 		plain, size, done, err := s.plainTar(ctx, f)
 		if err != nil {
 			return rootfs.Root{}, err

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -170,14 +171,17 @@ func readTaken(full string, want unix.Stat_t) ([]byte, error) {
 // The forms in which a credential may stand in a file that has been chosen as
 // harmless: a private key, a URL with a password, and in package managers'
 // settings any password or token that is set.
-var (
-	privateKey  = []byte("PRIVATE KEY-----")
-	urlPassword = regexp.MustCompile(`[a-zA-Z]://[^/\s:@"'<>]*:[^/\s@"'<>]+@`)
-	urlUser     = regexp.MustCompile(`[a-zA-Z]://[^/\s@"'<>]+@`)
-	setting     = regexp.MustCompile(`(?im)^[^#\n/]*(password|passwd|passphrase|token|secret|sslclientkey)[\w-]*\s*[=:"\s]\s*\S`)
-)
+var privateKey = []byte("PRIVATE KEY-----")
+
+var credentials = sync.OnceValue(func() (forms struct{ urlPassword, urlUser, setting *regexp.Regexp }) {
+	forms.urlPassword = regexp.MustCompile(`[a-zA-Z]://[^/\s:@"'<>]*:[^/\s@"'<>]+@`)
+	forms.urlUser = regexp.MustCompile(`[a-zA-Z]://[^/\s@"'<>]+@`)
+	forms.setting = regexp.MustCompile(`(?im)^[^#\n/]*(password|passwd|passphrase|token|secret|sslclientkey)[\w-]*\s*[=:"\s]\s*\S`)
+	return forms
+})
 
 func holdsSecret(content []byte, guarded bool) bool {
-	return bytes.Contains(content, privateKey) || urlPassword.Match(content) ||
-		guarded && (urlUser.Match(content) || setting.Match(content))
+	forms := credentials()
+	return bytes.Contains(content, privateKey) || forms.urlPassword.Match(content) ||
+		guarded && (forms.urlUser.Match(content) || forms.setting.Match(content))
 }

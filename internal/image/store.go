@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/image/rootfs"
@@ -25,6 +26,9 @@ import (
 //	layers/<…>/owners                              with ids "single": the ids of the image
 //	images/<sha256>.json                           layers and configuration of an image
 //	sources/<sha256>.json                          which image an unchanged source gave
+//	names/<sha256 of the name>.json                which image a name means
+//	cache/<sha256>.json                            which layer a step of a build gave
+//	blobs/…                                        manifests and layers as they came
 //	locks/<sha256>                                 held while that layer is being made
 //	tmp/                                           what is being made; each part is locked by its maker
 //
@@ -47,7 +51,7 @@ func Open(dir string, limits unpack.Limits) (*Store, error) {
 	if err != nil {
 		return nil, storage("open the image store", err)
 	}
-	for _, d := range []string{"", "layers", "images", "sources", "locks", "tmp"} {
+	for _, d := range []string{"", "layers", "images", "sources", "names", "cache", "blobs/sha256", "blobs/partial", "locks", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, storage("open the image store", err)
 		}
@@ -274,3 +278,31 @@ func isDigest(name string) bool {
 	b, err := hex.DecodeString(name)
 	return err == nil && len(b) == 32 && hex.EncodeToString(b) == name
 }
+
+// stepRecord is cache/<key>.json.
+type stepRecord struct {
+	Layer Layer `json:"layer"`
+}
+
+// Step gives the layer that a step of a build has made before. known without
+// whole says that it was made, but is not there any more.
+func (s *Store) Step(key string) (l Layer, known, whole bool) {
+	var r stepRecord
+	if !isDigest(key) || !s.readJSON("cache", key, &r) {
+		return l, false, false
+	}
+	if !s.Whole(r.Layer) {
+		return l, true, false
+	}
+	now := time.Now()
+	_ = os.Chtimes(filepath.Join(s.dir, "cache", key+".json"), now, now) // else it is forgotten earlier
+	return r.Layer, true, true
+}
+
+// SetStep remembers which layer a step has made.
+func (s *Store) SetStep(key string, l Layer) error {
+	return storageOrNil("remember the step", s.writeJSON("cache", key, stepRecord{l}))
+}
+
+// IDs says what the ids of files in the store's layers mean.
+func (s *Store) IDs() rootfs.IDs { return s.ids }

@@ -10,9 +10,10 @@ import (
 )
 
 // Merge gives the settings of a sandbox from a person's flags and a project's
-// file. It is a pure function, and the file never widens: for every field, the
-// result allows at most what the person's settings, with Bailey's defaults
-// where they say nothing, allow without a file. workspace is the real path of
+// file. It is a pure function, and the file never widens: for every field but
+// those of the network, the result allows at most what the person's settings,
+// with Bailey's defaults where they say nothing, allow without a file. What may
+// be reached is what the person who trusted the file has read there. workspace is the real path of
 // the folder the file lies in. What the file asked for and did not get is noted.
 //
 //	isolation, min-isolation   the stronger one
@@ -23,6 +24,8 @@ import (
 //	env                        both; the person's value wins; the file may set values,
 //	                           and pass variables of the host that PassEnv names
 //	copy                       yes if either says so
+//	allow, profiles, secrets   both, unless the person wants no network
+//	policy                     the person's; the file's if the person named none
 //	everything else            the person's
 //
 // It fails with the code usage if both together make no sense.
@@ -34,6 +37,7 @@ func Merge(user, file Settings, defaults bailey.Limits, workspace string) (Setti
 	m.limits(defaults)
 	m.mounts()
 	m.env()
+	m.network()
 	if file.Workdir != "" {
 		switch {
 		case user.Workdir != "":
@@ -57,6 +61,38 @@ func Merge(user, file Settings, defaults bailey.Limits, workspace string) (Setti
 			"isolation %s is weaker than the least that is admitted, %s", m.out.Isolation, m.out.MinIsolation)
 	}
 	return m.out, m.notes, nil
+}
+
+// network adds what the file wants to reach.
+func (m *merger) network() {
+	u, f := m.user, m.file
+	m.out.Allow, m.out.Profiles, m.out.Secrets = slices.Clone(u.Allow), slices.Clone(u.Profiles), slices.Clone(u.Secrets)
+	if u.Offline {
+		if len(f.Allow)+len(f.Profiles)+len(f.Secrets) > 0 || f.Policy != nil {
+			m.note("network", "ignored: you want none")
+		}
+		return
+	}
+	m.out.Allow = both(m.out.Allow, f.Allow)
+	m.out.Profiles = both(m.out.Profiles, f.Profiles)
+	m.out.Secrets = both(m.out.Secrets, f.Secrets)
+	switch {
+	case f.Policy == nil:
+	case u.OwnPolicy != "":
+		m.note("policy", "yours is used")
+	default:
+		m.out.Policy = f.Policy
+	}
+}
+
+// both gives own and what of more is not in it.
+func both(own, more []string) []string {
+	for _, s := range more {
+		if !slices.Contains(own, s) {
+			own = append(own, s)
+		}
+	}
+	return own
 }
 
 type merger struct {
@@ -91,7 +127,7 @@ func (m *merger) root() {
 // rootless says whether a level that was asked for has no root file system of
 // its own.
 func rootless(l bailey.Isolation) bool {
-	return l > bailey.IsolationAuto && l < bailey.IsolationContainer
+	return l > bailey.IsolationAuto && !l.OwnRoot()
 }
 
 // isolation takes the stronger level. A person who named none gets at least

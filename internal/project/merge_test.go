@@ -98,7 +98,7 @@ func wider(a, b Settings, defaults bailey.Limits, workspace string) string {
 		return "the copy was lost"
 	}
 	if !reflect.DeepEqual(a.Writable, b.Writable) || a.Apply != b.Apply || a.Nested != b.Nested || a.IUnderstand != b.IUnderstand ||
-		!reflect.DeepEqual(a.Allow, b.Allow) || !reflect.DeepEqual(a.PassEnv, b.PassEnv) {
+		a.OwnPolicy != b.OwnPolicy || a.Offline != b.Offline || !reflect.DeepEqual(a.PassEnv, b.PassEnv) {
 		return "a person's own flag changed"
 	}
 	return ""
@@ -133,7 +133,12 @@ func anySettings(r *rand.Rand) Settings {
 	s.Env = slices.CompactFunc(s.Env, func(a, b string) bool { return a[0] == b[0] })
 	s.PassEnv = []string{pick("A", "B")}
 	if r.IntN(3) == 0 {
-		s.Writable, s.Allow = []string{"."}, []string{"x"}
+		s.Writable, s.OwnPolicy, s.Offline = []string{"."}, pick("", "own"), r.IntN(2) == 0
+	}
+	for _, list := range []*[]string{&s.Allow, &s.Profiles, &s.Secrets} {
+		if r.IntN(3) == 0 {
+			*list = []string{pick("x", "y")}
+		}
 	}
 	return s
 }
@@ -194,6 +199,7 @@ func TestMerge(t *testing.T) {
 	c, p := bailey.IsolationContainer, bailey.IsolationProcess
 	defaults := bailey.Limits{Memory: 8 << 30, Pids: 4096, Disk: 16 << 30, Output: 1 << 30}
 	data := hostview.Mount{Source: "/w/p/data", Target: "/data"}
+	policy := &File{Path: "/w/p/policy.yaml", Data: []byte("version: 1")}
 	tests := []struct {
 		name             string
 		user, file, want Settings
@@ -241,8 +247,13 @@ func TestMerge(t *testing.T) {
 		{name: "workdir: the person's", user: Settings{Workdir: "/tmp"}, file: Settings{Workdir: "/w/p/src"}, want: Settings{Workdir: "/tmp"}, notes: []string{"workdir: yours"}},
 		{name: "workdir outside", file: Settings{Workdir: "/etc"}, want: Settings{}, notes: []string{"workdir: ignored"}},
 		{name: "copy", file: Settings{Copy: true}, want: Settings{Copy: true}},
-		{name: "what only a person may say", file: Settings{Writable: []string{"."}, Apply: true, Nested: true, IUnderstand: true, Allow: []string{"x"}, PassEnv: []string{"SECRET"}, Env: []string{"SECRET"}},
+		{name: "what only a person may say", file: Settings{Writable: []string{"."}, Apply: true, Nested: true, IUnderstand: true, OwnPolicy: "p", Offline: true, PassEnv: []string{"SECRET"}, Env: []string{"SECRET"}},
 			want: Settings{}, notes: []string{"SECRET"}},
+		{name: "network", user: Settings{Allow: []string{"a"}, Secrets: []string{"S@a"}}, file: Settings{Allow: []string{"a", "b"}, Profiles: []string{"p"}, Policy: policy},
+			want: Settings{Allow: []string{"a", "b"}, Profiles: []string{"p"}, Secrets: []string{"S@a"}, Policy: policy}},
+		{name: "no network", user: Settings{Offline: true}, file: Settings{Allow: []string{"a"}}, want: Settings{Offline: true}, notes: []string{"network: ignored"}},
+		{name: "no network by a policy", user: Settings{Offline: true}, file: Settings{Policy: policy}, want: Settings{Offline: true}, notes: []string{"network: ignored"}},
+		{name: "policy: the person's", user: Settings{OwnPolicy: "own"}, file: Settings{Policy: policy}, want: Settings{OwnPolicy: "own"}, notes: []string{"policy: yours"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

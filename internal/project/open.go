@@ -25,9 +25,26 @@ type File struct {
 // the workspace itself is read, no link and nothing that could block; anything
 // else of that name fails with the code untrusted.
 func Open(workspace string) (*File, error) {
-	p := filepath.Join(workspace, FileName)
+	return openFile(filepath.Join(workspace, FileName), FileName)
+}
+
+// OpenPolicy reads the policy that a parsed file of the workspace names, in the
+// same way. One that is not there is an error too.
+func OpenPolicy(workspace string, named *File) (*File, error) {
+	p, err := Beneath(workspace, named.Path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := openFile(p, "the policy that "+FileName+" names")
+	if err == nil && f == nil {
+		err = bailey.Errorf(bailey.CodeNotFound, "use what "+FileName+" names", "", "%s is not there", p)
+	}
+	return f, err
+}
+
+func openFile(p, name string) (*File, error) {
 	refuse := func(format string, args ...any) (*File, error) {
-		return nil, bailey.Errorf(bailey.CodeUntrusted, "read "+FileName, "put a regular file there, or nothing", format, args...)
+		return nil, bailey.Errorf(bailey.CodeUntrusted, "read "+name, "put a regular file there, or nothing", format, args...)
 	}
 	f, err := os.OpenFile(p, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	switch {

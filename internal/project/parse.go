@@ -25,6 +25,7 @@ const (
 	maxText   = 4096     // bytes of one text
 	maxMounts = 32
 	maxEnv    = 256
+	maxNet    = 256 // hosts, profiles and secrets, of each
 	// fileHome is put before the name of a home that a file chooses, so that it
 	// never reaches one that a person has made by --home.
 	fileHome    = "project."
@@ -57,6 +58,10 @@ var fields = map[string]field{
 	"timeout":       func(p *parser, key string, v *yaml.Node, s *Settings) { s.Limits.Timeout = p.duration(key, v) },
 	"mounts":        func(p *parser, key string, v *yaml.Node, s *Settings) { s.Mounts = p.mounts(key, v) },
 	"env":           func(p *parser, key string, v *yaml.Node, s *Settings) { s.Env = p.env(key, v) },
+	"allow":         func(p *parser, key string, v *yaml.Node, s *Settings) { s.Allow = p.texts(key, v) },
+	"profiles":      func(p *parser, key string, v *yaml.Node, s *Settings) { s.Profiles = p.texts(key, v) },
+	"secrets":       func(p *parser, key string, v *yaml.Node, s *Settings) { s.Secrets = p.secrets(key, v) },
+	"policy":        func(p *parser, key string, v *yaml.Node, s *Settings) { s.Policy = p.document(key, v) },
 }
 
 // personal are flags that only a person may give, and why.
@@ -66,9 +71,6 @@ var personal = map[string]string{
 	"discard":          "it throws away what a person may want to see",
 	"i-understand":     "it is a person's word",
 	"nested-sandboxes": "it widens what of the kernel the sandbox reaches",
-	"allow":            "it lets the sandbox reach the network",
-	"secret":           "it lets the sandbox use a credential",
-	"policy":           "it says what the sandbox may do",
 	"workspace":        "it is where the file lies",
 	"user":             "it says whose rights the sandbox has",
 }
@@ -422,6 +424,38 @@ func (p *parser) env(key string, v *yaml.Node) (env []string) {
 		env = append(env, s)
 	}
 	return env
+}
+
+// texts reads a list of texts, of which none is there twice. What they mean is
+// the gate's to say.
+func (p *parser) texts(key string, v *yaml.Node) (list []string) {
+	for _, n := range p.list(key, v, maxNet) {
+		s := p.text(key, n)
+		if slices.Contains(list, s) {
+			p.fail(n, "%s: %s is there twice", key, strconv.Quote(short(s)))
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+func (p *parser) secrets(key string, v *yaml.Node) []string {
+	list := p.texts(key, v)
+	for i, s := range list {
+		if name, host, ok := strings.Cut(s, "@"); p.err == nil && (!ok || name == "" || host == "") {
+			p.fail(v.Content[i], "%s: %s is not NAME@HOST", key, strconv.Quote(short(s)))
+		}
+	}
+	return list
+}
+
+// document reads the path of a policy, which [Load] opens.
+func (p *parser) document(key string, v *yaml.Node) *File {
+	full := p.beneath(key, v)
+	if p.err == nil && full == p.workspace {
+		p.fail(v, "%s needs the path of a file", key)
+	}
+	return &File{Path: full}
 }
 
 // envName says whether a name is made of letters, digits and underscores.

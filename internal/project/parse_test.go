@@ -32,6 +32,10 @@ mounts:
   - fixtures:/data
   - ./golden/x:/golden:ro
 env: [CI, GREETING=hello world, 'EMPTY=', "PORT=8080"]
+allow: [a.test, "b.test:8443"]
+profiles: [registry-readonly/go]
+secrets: [TOKEN@a.test]
+policy: ci/policy.yaml
 `
 
 func TestParseEverything(t *testing.T) {
@@ -45,6 +49,8 @@ func TestParseEverything(t *testing.T) {
 		Limits: bailey.Limits{CPUs: 1.5, Memory: 2 << 30, Disk: 512 << 20, IO: 1 << 20, Output: 10 << 20, Pids: 256, Timeout: 90 * time.Minute},
 		Mounts: []hostview.Mount{{Source: "/home/u/proj/fixtures", Target: "/data"}, {Source: "/home/u/proj/golden/x", Target: "/golden"}},
 		Env:    []string{"CI", "GREETING=hello world", "EMPTY=", "PORT=8080"},
+		Allow:  []string{"a.test", "b.test:8443"}, Profiles: []string{"registry-readonly/go"}, Secrets: []string{"TOKEN@a.test"},
+		Policy: &File{Path: "/home/u/proj/ci/policy.yaml"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v, not\n%+v", got, want)
@@ -111,10 +117,19 @@ func TestParseRefuses(t *testing.T) {
 		{"discard: true", "discard cannot"},
 		{"i-understand: true", "i-understand cannot"},
 		{"nested-sandboxes: true", "nested-sandboxes cannot"},
-		{"allow: [example.org]", "allow cannot"},
+		{"allow: example.org", "allow needs a list"},
+		{"allow: [a.test, a.test]", "there twice"},
+		{"allow: [1]", "allow needs a text"},
+		{"secrets: [TOKEN]", "NAME@HOST"},
+		{"secrets: ['@host']", "NAME@HOST"},
+		{"secret: TOKEN@a.test", "there is no setting"},
+		{"policy: ../policy.yaml", "not in the workspace"},
+		{"policy: /etc/policy.yaml", "not in the workspace"},
+		{"policy: .", "path of a file"},
+		{"policy: [a.yaml]", "policy needs a text"},
 		{"workspace: /", "workspace cannot"},
 		{"user: 0", "user cannot"},
-		{"mount: x", `there is no setting "mount"; there are copy, cpus, disk, env, home, image, io, isolation, memory, min-isolation, mounts, output,`},
+		{"mount: x", `there is no setting "mount"; there are allow, copy, cpus, disk, env, home, image, io, isolation, memory, min-isolation, mounts, output,`},
 		{"i_understand: true", "there is no setting"},
 		// Types and values
 		{"version: 2", "version 2 is not known"},
@@ -231,12 +246,12 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		for _, p := range append([]string{s.Image, s.Workdir}, sources(s)...) {
+		for _, p := range append([]string{s.Image, s.Workdir, policyPath(s)}, sources(s)...) {
 			if p != "" && (!within(p, "/w/p") || path.Clean(p) != p) {
 				t.Errorf("%q reaches out of the workspace", p)
 			}
 		}
-		if s.Writable != nil || s.Apply || s.Nested || s.IUnderstand || s.Allow != nil || s.PassEnv != nil {
+		if s.Writable != nil || s.Apply || s.Nested || s.IUnderstand || s.OwnPolicy != "" || s.Offline || s.PassEnv != nil {
 			t.Errorf("a file set what only a person may: %+v", s)
 		}
 		l := s.Limits
@@ -258,4 +273,11 @@ func sources(s Settings) (out []string) {
 		out = append(out, m.Source)
 	}
 	return out
+}
+
+func policyPath(s Settings) string {
+	if s.Policy == nil {
+		return ""
+	}
+	return s.Policy.Path
 }

@@ -27,18 +27,24 @@ type Settings struct {
 	Limits bailey.Limits
 	// Copy works on a full copy of the workspace.
 	Copy bool
+	// Allow, Profiles and Secrets (NAME@HOST) say what may be reached. Policy is
+	// the document of a project that does; a person's own is not among Settings.
+	Allow, Profiles, Secrets []string
+	Policy                   *File
 
 	// The rest is for a person alone to set. [Parse] never does, and [Merge]
 	// takes nothing of it from a file.
 
 	// PassEnv names the host's variables that a file may pass.
 	PassEnv []string
-	// Writable, Apply, Nested, IUnderstand and Allow are the flags of that name.
+	// Writable, Apply, Nested and IUnderstand are the flags of that name. OwnPolicy
+	// is --policy, and Offline --net none.
 	Writable    []string
 	Apply       bool
 	Nested      bool
 	IUnderstand bool
-	Allow       []string
+	OwnPolicy   string
+	Offline     bool
 }
 
 // Note tells a person what became of something in a project's file.

@@ -47,14 +47,22 @@ func (s *Sandbox) warmUp(ctx context.Context) error {
 // workspace and whole folders was found out when it was made; the caller decides
 // for how long that will do. After an error the sandbox is of no
 // use, for a reason that lies in it and not in what was asked for: Discard it.
-func (s *Sandbox) Take(ctx context.Context) error {
+func (s *Sandbox) Take(ctx context.Context) (err error) {
 	const what = "use a prepared sandbox"
 	if s.held == nil {
 		return bailey.Errorf(bailey.CodeInternal, what, "", "it was not made ahead")
 	}
+	if err := s.b.logLife("create"); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.b.logLife("destroy"))
+		}
+	}()
 	alive := make(chan error, 1)
 	go func() { alive <- s.Client.Ping(ctx) }()
-	err := s.b.plan.Renew(s.b.base.here)
+	err = s.b.plan.Renew(s.b.base.here)
 	if err == nil {
 		inFolder := s.b.base.here == s.Run.Dir()
 		if err = s.Run.Begin(); inFolder {

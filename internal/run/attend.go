@@ -95,6 +95,14 @@ func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) (e
 		}
 	}()
 	inside.Pty = in.Terminal()
+	if g := b.req.Gate; g != nil {
+		g.asks.started(in.Pid())
+	}
+	if err := b.attach(ctx, in); err != nil {
+		closeFiles(inside.Pty)
+		return err
+	}
+	defer func() { out.Egress = b.closeGate(b.opened) }()
 	limit := b.req.Limits.Output
 	if limit == 0 {
 		limit = bailey.DefaultLimits.Output
@@ -123,9 +131,15 @@ func (b *builder) attend(ctx context.Context, spec driver.Spec, out *Outcome) (e
 	if err != nil {
 		return err
 	}
+	if g := b.req.Gate; g != nil {
+		g.asks.join(relay)
+	}
 	stopWatch := b.watchDisk(in)
 	b.wait(ctx, in, relay)
 	stopWatch()
+	if g := b.req.Gate; g != nil {
+		g.asks.close() // what is asked on the terminal leaves it
+	}
 	out.Result = relay.Finish(drain)
 	out.End = in.End()
 	if d := b.run.Disk(); d != nil && d.Full() {
@@ -174,7 +188,7 @@ func StartError(req Request, e bailey.End) error {
 		// execve(2) says the same of a script whose interpreter is absent.
 		code, why = bailey.CodeCommandNotFound, "it does not exist inside the sandbox, or what runs it does not"
 		fix = "look at the path and, if it is a script, at the interpreter in its first line"
-	case e.ExitCode == 127 && req.Level == bailey.IsolationContainer:
+	case e.ExitCode == 127 && req.Level.OwnRoot():
 		code, why, fix = bailey.CodeCommandNotFound, "the image has no "+command+" on its PATH", "choose an image that has it, or give its whole path"
 		if req.Rootfs != nil && req.Rootfs.Kind == rootfs.KindHost {
 			why, fix = "the host's /usr has no "+command+" on PATH", "the template host is made of /usr alone; give its whole path, or use an image"

@@ -30,8 +30,8 @@ func Choose(a Ask) (bailey.Isolation, string, error) {
 	case level < a.Min:
 		return 0, "", bailey.Errorf(bailey.CodeUsage, what, "change one of the two",
 			"--isolation %s is weaker than --min-isolation %s", level, a.Min)
-	case level == bailey.IsolationInterpreter || level > bailey.IsolationContainer:
-		return 0, "", bailey.Errorf(bailey.CodeIsolationUnavailable, what, "use process or container; `bailey doctor` lists what this host can do",
+	case level == bailey.IsolationInterpreter || level > bailey.IsolationMicroVM:
+		return 0, "", bailey.Errorf(bailey.CodeIsolationUnavailable, what, "use process, container, gvisor or microvm; `bailey doctor` lists what this host can do",
 			"the level %s is not in this version", level)
 	case level == bailey.IsolationProcess && a.Root:
 		return 0, "", bailey.Errorf(bailey.CodeUsage, what, "use --isolation container, or leave the image out",

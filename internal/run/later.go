@@ -35,13 +35,14 @@ func (h *Host) Drop(r *folder.Run) error {
 }
 
 // Wait returns when all that was left to be removed in the background has
-// gone, with what went wrong since the last Wait. What is still there when the
+// gone and the audit log is closed, with what went wrong since the last Wait. What is still there when the
 // process ends is removed by the next one that looks (folder.Sweep).
 func (h *Host) Wait() error {
 	h.later.tasks.Wait()
+	logged := h.closeLog()
 	h.later.mu.Lock()
 	defer h.later.mu.Unlock()
-	err := h.later.err
+	err := errors.Join(h.later.err, logged)
 	h.later.err = nil
 	return err
 }

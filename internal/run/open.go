@@ -7,6 +7,7 @@ import (
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/gate/control"
 	"github.com/bailey-sandbox/bailey/internal/guest"
 	"github.com/bailey-sandbox/bailey/internal/hostview"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
@@ -21,6 +22,7 @@ type Sandbox struct {
 	Env      []string    // what commands get if they say nothing else
 	Workdir  string
 	Notes    []hostview.Note
+	Egress   *Egress // once it is closed; nil without a way out
 
 	b      *builder
 	held   chan struct{} // of a sandbox made ahead: closed by Take
@@ -34,17 +36,20 @@ type Sandbox struct {
 func (h *Host) Open(ctx context.Context, req Request, agent string) (*Sandbox, error) {
 	b, err := h.begin(req)
 	if err != nil {
+		req.Gate.Close()
 		return nil, err
 	}
+	b.openGate(ctx)
 	s := &Sandbox{Run: b.run, Workdir: b.req.Workdir, b: b}
 	if err := s.start(ctx, agent); err != nil {
+		req.Gate.Close()
 		b.abandon()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Sandbox) start(ctx context.Context, agent string) error {
+func (s *Sandbox) start(ctx context.Context, agent string) (err error) {
 	spec, notes, err := s.b.spec(ctx)
 	if err != nil {
 		return err
@@ -60,7 +65,21 @@ func (s *Sandbox) start(ctx context.Context, agent string) error {
 		spec.Held = s.held
 		spec.Workdir = "/" // its own may lie in the workspace; each command enters it
 	}
+	if !s.b.req.Ahead {
+		if err := s.b.logLife("create"); err != nil {
+			return err
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, s.b.logLife("destroy"))
+			}
+		}()
+	}
 	if s.Instance, err = s.b.host.Driver.Create(ctx, spec); err != nil {
+		return err
+	}
+	if err := s.b.attach(ctx, s.Instance); err != nil {
+		s.Instance.Destroy(context.WithoutCancel(ctx))
 		return err
 	}
 	socket, err := guest.NewSocket(s.Instance.Agent())
@@ -87,7 +106,7 @@ func (s *Sandbox) Close(ctx context.Context) (bailey.End, error) { return s.clos
 
 func (s *Sandbox) close(ctx context.Context, drop bool) (bailey.End, error) {
 	s.closed.Do(func() {
-		if s.err = s.destroy(ctx); s.err != nil || !drop || !s.b.layersEmpty() {
+		if s.err = errors.Join(s.destroy(ctx), s.b.logLife("destroy")); s.err != nil || !drop || !s.b.layersEmpty() {
 			s.err = errors.Join(s.err, s.b.finish(s.end))
 			return
 		}
@@ -101,9 +120,20 @@ func (s *Sandbox) destroy(ctx context.Context) error {
 	s.Client.Close()
 	err := s.Instance.Destroy(ctx)
 	s.end = s.Instance.End()
+	s.Egress = s.b.closeGate(s.b.opened)
+	s.b.req.Gate.Close()
 	return err
 }
 
 // Leave is Close, but of a sandbox that has changed nothing no record is left:
 // there is nothing to look at.
 func (s *Sandbox) Leave(ctx context.Context) (bailey.End, error) { return s.close(ctx, true) }
+
+// Denials gives what was refused to the sandbox on its way out so far.
+func (s *Sandbox) Denials(ctx context.Context) ([]control.Denial, error) {
+	if s.b.req.Gate == nil {
+		return nil, nil
+	}
+	d, err := s.b.req.Gate.Denials(ctx)
+	return d.Denials, err
+}

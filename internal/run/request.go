@@ -15,17 +15,24 @@ type Request struct {
 	Dir     string // the workspace; "" is the caller's working folder
 	Workdir string // inside; "" is Dir's place inside
 
-	Level       bailey.Isolation // process or container: what was chosen
+	Level       bailey.Isolation // what was chosen, never auto
 	LevelReason string           // why, for the record
 	Rootfs      *rootfs.Root     // for container
 
 	UID, GID int      // inside; -1 chooses: the workspace's owner for process, root for container
 	SetEnv   []string // NAME passes a variable on, NAME=VALUE sets it
 	Mounts   []hostview.Mount
-	Home     string // a persistent home's name, "" for one that is thrown away
+	// DenyRead and DenyWrite are paths of the host, with all below, that the
+	// sandbox does not see, or cannot write, wherever it would.
+	DenyRead, DenyWrite []string
+	Home                string // a persistent home's name, "" for one that is thrown away
 
 	Limits bailey.Limits
 	Nested bool // programs inside may make sandboxes of their own
+
+	// Gate is the sandbox's way out, started for it alone; nil is no network. Do,
+	// or the Sandbox's Close, ends it.
+	Gate *Gate
 
 	Writable    bool     // write straight through to the host
 	Named       []string // files that execute on the host and may be written all the same
@@ -56,6 +63,7 @@ type Host struct {
 	Trace func(step string)
 
 	later later
+	audit logbook
 }
 
 func (h *Host) trace(step string) {
@@ -73,6 +81,8 @@ type Outcome struct {
 	// Unchanged: the command has left nothing in the layers of its workspace, so
 	// there are no changes to look for. False says nothing.
 	Unchanged bool
+	// Egress is what the way out was used for; nil without a Gate.
+	Egress *Egress
 	// Failed is what went wrong after the command had ended, nil almost always:
 	// its record could not be written, or files that execute on the host could
 	// not be taken back from it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/gate/control"
 	"github.com/bailey-sandbox/bailey/internal/hostview"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
 	"github.com/bailey-sandbox/bailey/internal/workspace"
@@ -33,6 +34,8 @@ func (p place) join(rel string) place {
 // builder turns what the sandbox may see into the driver's words. Folders that
 // it needs on the host are made below the run's folder.
 type builder struct {
+	name      string   // of the sandbox
+	staying   *Staying // for a sandbox that stays; nil for a run
 	req       Request
 	host      *Host
 	run       *folder.Run
@@ -44,7 +47,8 @@ type builder struct {
 	root      driver.Root
 	made      int // layers made so far
 	inUse     []*os.File
-	home      string // the kept home's folder on the host, "" for one that is thrown away
+	opened    *control.Opened // the way out, nil without one
+	home      string          // the kept home's folder on the host, "" for one that is thrown away
 }
 
 type owner struct{ uid, gid int }
@@ -120,7 +124,10 @@ func (b *builder) workspaces() []driver.Place {
 			p.Kind, p.Source = driver.Scratch, workspace.Tree(b.base.there, r)
 		default:
 			p.Kind = driver.CoW
-			p.Overlay = &driver.Overlay{Lower: []string{r.Path}, Layer: filepath.Join(b.base.there, r.Layer), HostIDs: true}
+			p.Overlay = &driver.Overlay{Lower: []string{r.Path}, HostIDs: true}
+			if b.staying == nil {
+				p.Overlay.Layer = filepath.Join(b.base.there, r.Layer)
+			}
 		}
 		places = append(places, p)
 	}
@@ -179,7 +186,7 @@ func (b *builder) processRoot() (view hostview.View, err error) {
 		// Before everything that may lie below it, such as a workspace.
 		b.root.Places = slices.Insert(b.root.Places, 0, driver.Place{Kind: driver.Scratch, Target: "/tmp", Source: tmp.there, IsDir: true, HostIDs: true})
 	}
-	return view, nil
+	return view, b.keep()
 }
 
 // smallEtc is the size up to which a file of /etc is copied. A mount costs
@@ -237,24 +244,31 @@ func (b *builder) homeFolder() (string, error) {
 // containerRoot is a root file system of its own.
 func (b *builder) containerRoot() error {
 	r := b.req.Rootfs
-	layer, err := b.layer(r.Layers[len(r.Layers)-1])
+	base, err := b.layered("/", r.Layers, r.Layers[len(r.Layers)-1])
 	if err != nil {
 		return err
 	}
-	b.root.Base = &driver.Overlay{Lower: r.Layers, Layer: layer, HostIDs: false}
+	b.root.Base = base
 	for _, bind := range r.Binds {
-		layer, err := b.layer(bind.Source)
+		overlay, err := b.layered(bind.Target, []string{bind.Source}, bind.Source)
 		if err != nil {
 			return err
 		}
-		b.root.Places = append(b.root.Places, driver.Place{Kind: driver.CoW, Target: bind.Target,
-			Overlay: &driver.Overlay{Lower: []string{bind.Source}, Layer: layer}})
+		b.root.Places = append(b.root.Places, driver.Place{Kind: driver.CoW, Target: bind.Target, Overlay: overlay})
+	}
+	names := "bailey " + b.name
+	if b.staying != nil {
+		names = b.staying.Hostname
 	}
 	b.root.Places = append(b.root.Places,
-		driver.Place{Kind: driver.File, Target: "/etc/hostname", Content: []byte(b.run.ID() + "\n"), Mode: 0o644},
-		driver.Place{Kind: driver.File, Target: "/etc/hosts", Content: []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t" + b.run.ID() + "\n"), Mode: 0o644},
-		driver.Place{Kind: driver.File, Target: "/etc/resolv.conf", Content: nil, Mode: 0o644},
+		driver.Place{Kind: driver.File, Target: "/etc/hostname", Content: []byte(b.name + "\n"), Mode: 0o644},
+		driver.Place{Kind: driver.File, Target: "/etc/hosts", Content: []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t" + names + "\n"), Mode: 0o644},
+		driver.Place{Kind: driver.File, Target: "/etc/resolv.conf", Content: hostview.ResolvConf(b.nameServer()), Mode: 0o644},
 	)
+	if b.staying != nil {
+		b.root.Places[len(b.root.Places)-3].Content = []byte(names + "\n")
+		b.root.Places = append(b.root.Places, driver.Place{Kind: driver.File, Target: "/etc/machine-id", Content: []byte(b.staying.MachineID + "\n"), Mode: 0o444})
+	}
 	if b.req.Home != "" {
 		home, err := b.homeFolder()
 		if err != nil {
@@ -278,7 +292,17 @@ func (b *builder) containerRoot() error {
 	// What lies below another comes after it, or would be covered by it.
 	slices.SortStableFunc(shown, func(a, b driver.Place) int { return len(a.Target) - len(b.Target) })
 	b.root.Places = append(b.root.Places, shown...)
-	return nil
+	return b.keep()
+}
+
+// layered is a writable view of folders of a root file system, which looks like
+// the last of them.
+func (b *builder) layered(target string, lower []string, like string) (*driver.Overlay, error) {
+	if b.staying != nil {
+		return b.staying.Overlay(target, lower, false)
+	}
+	layer, err := b.layer(like)
+	return &driver.Overlay{Lower: lower, Layer: layer}, err
 }
 
 // containerEnv is the environment of a container: the image's, what a terminal

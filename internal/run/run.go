@@ -23,10 +23,12 @@ import (
 // error means that it did not run; then nothing of it is left. What fails
 // afterwards is in the Outcome.
 func (h *Host) Do(ctx context.Context, req Request) (*Outcome, error) {
+	defer req.Gate.Close()
 	b, err := h.begin(req)
 	if err != nil {
 		return nil, err
 	}
+	b.openGate(ctx)
 	out := &Outcome{Run: b.run}
 	if err := b.execute(ctx, out); err != nil {
 		b.abandon()
@@ -46,11 +48,15 @@ func (h *Host) begin(req Request) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
+	// It takes a moment, and whoever writes says what went wrong.
+	h.later.tasks.Go(func() { _, _ = h.openLog() })
 	h.trace("record")
 	if b.run, err = h.record(b); err != nil {
 		b.leaveLayers()
+		return nil, err
 	}
-	return b, err
+	b.name = b.run.ID()
+	return b, nil
 }
 
 // abandon takes a run back that never started: there is nothing to tell of it.
@@ -77,34 +83,61 @@ func (h *Host) plan(req Request) (*builder, error) {
 		return nil, err
 	}
 	b := &builder{req: req, host: h, plan: plan}
-	fi, err := os.Stat(plan.Dir)
-	if err != nil {
-		return nil, bailey.Errorf(bailey.CodeWorkspaceRefused, "use the workspace", "", "%w", err)
-	}
-	b.owner.uid, b.owner.gid = ownerOf(fi)
-	if os.Geteuid() != 0 {
-		b.owner.uid, b.owner.gid = os.Geteuid(), os.Getegid()
+	if err := b.chooseOwner(); err != nil {
+		return nil, err
 	}
 	if req.Workdir == "" {
 		b.req.Workdir = plan.Dir
 	}
 	b.chooseUser()
-	if req.Level == bailey.IsolationContainer {
+	if req.Level.OwnRoot() {
 		if req.Rootfs == nil {
 			return nil, bailey.Errorf(bailey.CodeInternal, "create a container", "", "it has no root file system")
 		}
-		for _, m := range req.Mounts {
-			if err := hostview.CheckMount(hostview.Host{Home: h.Home, BaileyHome: h.Folder.Path()}, m, req.IUnderstand); err != nil {
-				return nil, err
-			}
+		if err := b.checkMounts(); err != nil {
+			return nil, err
 		}
 		return b, b.useLayers()
 	}
-	b.look(hostview.Input{
-		Home: h.Home, BaileyHome: h.Folder.Path(), UID: b.req.UID, GID: b.req.GID, Username: h.User,
-		Env: h.Env, SetEnv: req.SetEnv, Workspace: plan.Dir, Mounts: req.Mounts, IUnderstand: req.IUnderstand,
-	})
+	b.look(b.viewInput())
 	return b, nil
+}
+
+// checkMounts refuses what may not be shown in a container.
+func (b *builder) checkMounts() error {
+	for _, m := range b.req.Mounts {
+		if err := hostview.CheckMount(hostview.Host{Home: b.host.Home, BaileyHome: b.host.Folder.Path()}, m, b.req.IUnderstand); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// viewInput is what the view of the host is computed from.
+func (b *builder) viewInput() hostview.Input {
+	in := hostview.Input{
+		Home: b.host.Home, BaileyHome: b.host.Folder.Path(), UID: b.req.UID, GID: b.req.GID, Username: b.host.User,
+		Env: b.host.Env, SetEnv: b.req.SetEnv, Workspace: b.plan.Dir, Mounts: b.req.Mounts, IUnderstand: b.req.IUnderstand, NameServer: b.nameServer(),
+	}
+	if b.staying != nil {
+		in.Hostname, in.MachineID = b.staying.Hostname, b.staying.MachineID
+	}
+	return in
+}
+
+// chooseOwner finds who owns the workspace, and so what the sandbox writes to it;
+// without one it is the caller.
+func (b *builder) chooseOwner() error {
+	b.owner.uid, b.owner.gid = os.Geteuid(), os.Getegid()
+	if b.plan.Dir == "" || os.Geteuid() != 0 {
+		return nil
+	}
+	fi, err := os.Stat(b.plan.Dir)
+	if err != nil {
+		return bailey.Errorf(bailey.CodeWorkspaceRefused, "use the workspace", "", "%w", err)
+	}
+	b.owner.uid, b.owner.gid = ownerOf(fi)
+	return nil
 }
 
 // look finds out, in the background, what of the host the sandbox sees: some
@@ -152,7 +185,7 @@ func absolute(dir string) string {
 // container has a root of its own.
 func (b *builder) chooseUser() {
 	uid, gid := b.owner.uid, b.owner.gid
-	if b.req.Level == bailey.IsolationContainer {
+	if b.req.Level.OwnRoot() {
 		uid, gid = 0, 0
 	}
 	if uid > 65535 || gid > 65535 {
@@ -194,7 +227,7 @@ func (b *builder) execute(ctx context.Context, out *Outcome) error {
 		return err
 	}
 	b.host.trace("start")
-	err = b.attend(ctx, spec, out)
+	err = b.logged(func() error { return b.attend(ctx, spec, out) }, out)
 	b.host.trace("guard")
 	out.Failed = after(ctx)
 	if out.Failed != nil && err != nil {
@@ -216,7 +249,7 @@ func (b *builder) spec(ctx context.Context) (spec driver.Spec, notes []hostview.
 		}
 	}
 	var env []string
-	if b.req.Level == bailey.IsolationContainer {
+	if b.req.Level.OwnRoot() {
 		if err = b.containerRoot(); err == nil {
 			env, err = b.containerEnv()
 		}
@@ -229,10 +262,25 @@ func (b *builder) spec(ctx context.Context) (spec driver.Spec, notes []hostview.
 	if err != nil {
 		return spec, nil, err
 	}
+	hidden, err := b.deny()
+	if err != nil {
+		return spec, nil, err
+	}
+	notes = append(notes, hidden...)
+	if b.opened, err = b.way(); err != nil {
+		return spec, nil, err
+	}
+	if env, err = b.gateEnv(env, b.opened); err != nil {
+		return spec, nil, err
+	}
+	if err := b.placeTrust(b.opened); err != nil {
+		return spec, nil, err
+	}
 	spec = driver.Spec{
 		ID: b.run.ID(), Level: b.req.Level, Hostname: "bailey", Root: b.root, Workdir: b.req.Workdir, Env: env,
 		User:   driver.User{UID: b.req.UID, GID: b.req.GID, HostUID: b.owner.uid, HostGID: b.owner.gid},
-		Limits: b.req.Limits, Defaults: Defaults(), Disks: []string{b.run.Dir()}, NestedSandboxes: b.req.Nested,
+		Limits: b.req.Limits, Defaults: Defaults(), Disks: []string{b.run.Dir()}, Own: filepath.Join(b.run.Dir(), "driver"), NestedSandboxes: b.req.Nested,
+		Outlet: b.opened != nil,
 	}
 	if d := b.run.Disk(); d != nil {
 		spec.Mount, spec.MountAt = d.File(), b.base.there

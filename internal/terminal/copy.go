@@ -151,6 +151,7 @@ func (r *Relay) copyKeys() {
 		case err != nil, n == 0 && got.hangup:
 			r.hungUp.Store(true)
 			return
+		case n == 0 && r.asked.Swap(false): // a question read it
 		case n == 0: // somebody else read it, or, where hangups do not show, the end
 			empty++
 		default:

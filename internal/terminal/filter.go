@@ -144,6 +144,9 @@ func (f *Filter) Reenter() error {
 // as if typed: the program sent a query, or has mouse or focus reports on.
 func (f *Filter) Asked() bool { return f.modes.asked || f.modes.reporting() }
 
+// fullScreen reports whether the program draws on the alternate screen.
+func (f *Filter) fullScreen() bool { return !f.left && f.modes.screen() == 1 }
+
 // Attended tells the Filter that the person typed something, which renews the
 // number of notifications that may pass.
 func (f *Filter) Attended() { f.notices.Store(0) }

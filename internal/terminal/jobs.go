@@ -57,8 +57,10 @@ func (r *Relay) reclaim() {
 	if r.term == nil {
 		return
 	}
-	r.gate.Lock()
-	defer r.gate.Unlock()
+	if !r.asking.Load() { // a question has the gate, and needs the terminal too
+		r.gate.Lock()
+		defer r.gate.Unlock()
+	}
 	r.term.mu.Lock()
 	raw := r.term.raw
 	r.term.mu.Unlock()

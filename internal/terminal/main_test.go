@@ -2,12 +2,14 @@ package terminal
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -74,7 +76,7 @@ func relayRole(command []string) int {
 	self, err := os.Executable()
 	fatal(err)
 	leader := exec.Command(self, command...)
-	leader.Env = append(os.Environ(), roleVariable+"=leader")
+	leader.Env = append(os.Environ(), roleVariable+"=leader", "RELAY="+strconv.Itoa(os.Getpid()))
 	leader.Stdin, leader.Stdout, leader.Stderr = theirs[0], theirs[1], theirs[2]
 	leader.ExtraFiles = []*os.File{reporter}
 	leader.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: layout.Pty}
@@ -102,6 +104,17 @@ func relayRole(command []string) int {
 	r, err := Start(person, inside, opts)
 	fatal(err)
 	defer r.Finish(0)
+	questions := make(chan os.Signal, 4)
+	signal.Notify(questions, syscall.SIGUSR1)
+	var asked sync.WaitGroup
+	asked.Go(func() {
+		for n := 1; ; n++ {
+			if _, ok := <-questions; !ok {
+				return
+			}
+			asked.Go(func() { askRole(r, n) })
+		}
+	})
 	fatal(leader.Start())
 	for _, f := range theirs {
 		f.Close()
@@ -130,7 +143,26 @@ func relayRole(command []string) int {
 	if res := r.Finish(10 * time.Second); res.LimitReached {
 		fmt.Fprintf(os.Stderr, "limit reached after %d bytes\n", res.Bytes)
 	}
+	signal.Stop(questions)
+	close(questions)
+	asked.Wait() // what came of a question is written by then
 	return status
+}
+
+// askRole asks a question, as SIGUSR1 makes a relay do, and writes what came of it to
+// a file.
+func askRole(r *Relay, n int) {
+	said := "nothing"
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	err := r.Ask(ctx, fmt.Sprintf("question %d\n", n), "yes or no? ", func(line string) (string, bool) {
+		if said = line; line == "leave" {
+			cancel()
+			return "", false
+		}
+		return "heard <" + line + ">\n", line == "yes" || line == "no"
+	})
+	fatal(os.WriteFile(fmt.Sprintf("answer%d", n), fmt.Appendf(nil, "%s %v", said, err), 0o600))
 }
 
 func leaderRole(command []string) int {

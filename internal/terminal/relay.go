@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"context"
 	"os"
 	"os/signal"
 	"sync"
@@ -66,6 +67,13 @@ type Relay struct {
 	filters []*Filter
 	screen  *Filter // the filter behind the pseudo-terminal
 
+	// Questions, see Ask: turn is held by the one that is asked, ending ends with
+	// the relay, asked says that keys were taken from copyKeys.
+	turn          sync.Mutex
+	asking, asked atomic.Bool
+	ending        context.Context
+	end           context.CancelFunc
+
 	signals chan os.Signal
 	resumed chan struct{} // SIGCONT while a stop is under way
 	halting atomic.Bool
@@ -97,6 +105,7 @@ func Start(person Streams, inside Inside, opts Options) (*Relay, error) {
 		done:     make(chan struct{}),
 		sigEnd:   make(chan struct{}),
 	}
+	r.ending, r.end = context.WithCancel(context.Background())
 	r.budget.limit = opts.OutputLimit
 	if err := r.prepare(); err != nil {
 		r.closeInside()
@@ -209,6 +218,7 @@ func (r *Relay) Ended() <-chan struct{} { return r.ended }
 // give the same result.
 func (r *Relay) Finish(drain time.Duration) Result {
 	r.once.Do(func() {
+		r.end()
 		timer := time.NewTimer(drain)
 		select {
 		case <-r.ended:
@@ -221,6 +231,8 @@ func (r *Relay) Finish(drain time.Duration) Result {
 		// what was there, must not hold the end. The goroutine then stays
 		// until that read returns, and touches nothing afterwards.
 		timer.Reset(100 * time.Millisecond)
+		r.turn.Lock() // a question leaves the terminal first, and none comes after it
+		defer r.turn.Unlock()
 		clean := true
 		select {
 		case <-r.inputEnd:
@@ -252,6 +264,7 @@ func (r *Relay) Finish(drain time.Duration) Result {
 // second signal from a person who has lost patience. It may be called at any
 // time, from any goroutine.
 func (r *Relay) Abandon() {
+	r.end()
 	r.stop.raise()
 	r.cut.raise()
 }

@@ -28,6 +28,7 @@ type shell struct {
 	t      *testing.T
 	master *os.File
 	relay  string // what to type to run the relay
+	dir    string // where the shell is
 
 	mu     sync.Mutex
 	cond   *sync.Cond
@@ -87,7 +88,7 @@ func newShell(t *testing.T, env ...string) *shell {
 		t.Fatal(err)
 	}
 	slave.Close()
-	s := &shell{t: t, master: master, relay: roleVariable + "=relay ./relay "}
+	s := &shell{t: t, master: master, relay: roleVariable + "=relay ./relay ", dir: cmd.Dir}
 	s.cond = sync.NewCond(&s.mu)
 	done := make(chan struct{})
 	go func() {

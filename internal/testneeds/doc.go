@@ -11,9 +11,10 @@
 //	part of TEST
 //
 // where the last is for tests that another test of the package calls, in a
-// process of its own, and that must then have passed. NAME after "needs host" is a [Feature], each with a probe of its own. The
-// probe and the test that uses the feature do not share code, so that a fault in
-// the test cannot hide behind its own skip.
+// process of its own, and that must then have passed, or was skipped itself for
+// another reason. NAME after "needs host" is a [Feature], each with a probe of its
+// own. The probe and the test that uses the feature do not share code, so that a
+// fault in the test cannot hide behind its own skip.
 //
 // Only tests and scripts/testrun import it.
 package testneeds

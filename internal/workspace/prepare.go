@@ -143,3 +143,20 @@ func setTimes(dir int, name string, st *unix.Stat_t) error {
 	}
 	return nil
 }
+
+// CopyRoots makes the full copies of the roots in copy mode, as Prepare does, and
+// nothing for the others.
+func (p *Plan) CopyRoots(ctx context.Context, runDir string) error {
+	only := *p
+	only.Roots = nil
+	for _, r := range p.Roots {
+		if r.Mode == folder.ModeCopy {
+			only.Roots = append(only.Roots, r)
+		}
+	}
+	return only.Prepare(ctx, runDir)
+}
+
+// LookLike gives the folder at path owner, mode, attributes and times of the
+// folder like, so that an overlay whose upper folder it is looks the same.
+func LookLike(path, like string) error { return copyAttributes(like, path) }

@@ -78,8 +78,11 @@ func (a *account) furnish(ctx context.Context) error {
 		"GOMODCACHE=" + filepath.Join(a.home, "go/pkg/mod"), "CGO_ENABLED=0",
 		"GOPROXY=file://" + filepath.Join(strings.TrimSpace(cache), "cache/download"), "GOSUMDB=off", "GOFLAGS=-modcacherw",
 	}
-	if out, err := output(ctx, a.source, modules, "go", "list", "-deps", "-test", "./..."); err != nil {
-		return fmt.Errorf("copy the modules: %w: %s", err, out)
+	// For the other system too: a test lists what its packages import.
+	for _, goos := range []string{"linux", "darwin"} {
+		if out, err := output(ctx, a.source, append(modules, "GOOS="+goos), "go", "list", "-deps", "-test", "./..."); err != nil {
+			return fmt.Errorf("copy the modules: %w: %s", err, out)
+		}
 	}
 	out, err := output(ctx, "", nil, "chown", "-Rh", u.Uid+":"+u.Gid, a.home)
 	if err != nil {

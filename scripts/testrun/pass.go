@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,20 +28,31 @@ type pass struct {
 // raceLeaves are packages whose work happens in programs that they start, which
 // are built without the race detector: with it they take twice the time and
 // show nothing more.
-var raceLeaves = []string{"/internal/conformance/", "/internal/housekeeping", "/scripts/"}
+var raceLeaves = []string{"/internal/bench/", "/internal/conformance/", "/internal/housekeeping", "/scripts/"}
 
 // ordinaryLeaves are packages whose tests, started by root, do everything as an
 // ordinary user too.
-var ordinaryLeaves = []string{"/internal/conformance/escape", "/internal/conformance/fault"}
+var ordinaryLeaves = []string{"/internal/conformance/escape", "/internal/conformance/egress", "/internal/conformance/fault", "/internal/conformance/stay", "/internal/conformance/torture"}
 
-// takes gives those of the packages that the pass runs, sorted.
+// longest are parts of import paths of the packages that take longest. They are
+// started first: beside each of them many short ones run, and none runs alone at the end.
+var longest = []string{"/internal/conformance/work", "/internal/engine", "/internal/conformance/egress", "/internal/conformance/fault", "/internal/conformance/stay", "/internal/conformance/torture"}
+
+// takes gives those of the packages that the pass runs, in the order in which they
+// are started.
 func (p *pass) takes(declared map[string][]string) (packages []string) {
 	for pkg := range declared {
 		if !slices.ContainsFunc(p.leaves, func(part string) bool { return strings.Contains(pkg, part) }) {
 			packages = append(packages, pkg)
 		}
 	}
-	slices.Sort(packages)
+	place := func(pkg string) int {
+		if i := slices.IndexFunc(longest, func(part string) bool { return strings.HasSuffix(pkg, part) }); i >= 0 {
+			return i
+		}
+		return len(longest)
+	}
+	slices.SortFunc(packages, func(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a, b)) })
 	return packages
 }
 
@@ -53,6 +66,10 @@ func (s *suite) passes(ctx context.Context) (list []*pass, cleanup func(), err e
 	if err := os.Chmod(base, 0o755); err != nil {
 		return nil, nil, err
 	}
+	programs := filepath.Join(base, "programs")
+	if err := copyPrograms(programs); err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(base))
+	}
 	root := os.Geteuid() == 0
 	name := "user"
 	if root {
@@ -63,6 +80,7 @@ func (s *suite) passes(ctx context.Context) (list []*pass, cleanup func(), err e
 		if err := os.Mkdir(p.temp, 0o700); err != nil {
 			return err
 		}
+		p.env = append(p.env, "BAILEY_TEST_PROGRAMS="+programs)
 		switch {
 		case p.who != nil:
 			if err := os.Chown(p.temp, p.who.uid, p.who.gid); err != nil {
@@ -78,7 +96,8 @@ func (s *suite) passes(ctx context.Context) (list []*pass, cleanup func(), err e
 	}
 	err = add(&pass{name: name, root: root, env: []string{"CGO_ENABLED=0"}})
 	if err == nil && has("gcc") {
-		err = add(&pass{name: name + "+race", root: root, env: []string{"CGO_ENABLED=1"}, args: []string{"-race"}, leaves: s.leaves(raceLeaves)})
+		// Without the variable each process that ends waits for a second first.
+		err = add(&pass{name: name + "+race", root: root, env: []string{"CGO_ENABLED=1", "GORACE=atexit_sleep_ms=0"}, args: []string{"-race"}, leaves: s.leaves(raceLeaves)})
 	} else if err == nil {
 		s.note("nothing ran under the race detector: gcc is not installed")
 	}
@@ -113,8 +132,8 @@ func (s *suite) leaves(parts []string) []string {
 	return nil
 }
 
-// runPass runs the tests one package after the other, since some count what is
-// left on the whole machine.
+// runPass runs the tests, two packages at once: most of them wait more than they
+// compute. None counts what is on the whole machine.
 func (s *suite) runPass(ctx context.Context, p *pass, declared map[string][]string) {
 	packages := p.takes(declared)
 	if len(packages) == 0 {
@@ -122,7 +141,7 @@ func (s *suite) runPass(ctx context.Context, p *pass, declared map[string][]stri
 	}
 	fmt.Printf("\n== %s\n", p.name)
 	r := s.results.reader(p.name, os.Stdout)
-	command := []string{"go", "test", "-json", "-count=1", "-p=1", "-vet=off", "-timeout=30m"}
+	command := []string{"go", "test", "-json", "-count=1", "-p=2", "-vet=off", "-timeout=30m"}
 	command = append(append(command, p.args...), packages...)
 	env := append([]string{"TMPDIR=" + p.temp, "BAILEY_HOME=" + filepath.Join(p.temp, "bailey-home"), "GOTMPDIR=" + os.TempDir()}, p.env...)
 	err := stream(ctx, p.dir, env, r.read, command...)
@@ -156,7 +175,7 @@ func (s *suite) judgePass(ctx context.Context, p *pass, r *reader, declared map[
 		}
 		here := func(n need) bool {
 			if n.kind == "part" {
-				return s.results.tests[key{k.pkg, n.name}][p.name].action == "pass"
+				return s.called(key{k.pkg, n.name}, p)
 			}
 			return met(n)
 		}
@@ -178,6 +197,18 @@ func (s *suite) judgePass(ctx context.Context, p *pass, r *reader, declared map[
 			}
 		}
 	}
+}
+
+// called tells whether a test that calls another one has done so in a pass, or
+// was skipped itself for a reason, which is judged for itself. Two tests that
+// are a part of each other are none.
+func (s *suite) called(caller key, p *pass) bool {
+	o := s.results.tests[caller][p.name]
+	if o.action != "skip" {
+		return o.action == "pass"
+	}
+	n, err := parseNeed(o.reason)
+	return err == nil && n.kind != "part"
 }
 
 // probe asks, as the pass's user, whether a tool or feature is there.

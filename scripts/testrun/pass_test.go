@@ -81,9 +81,11 @@ func TestUnknown(t *testing.T) { t.Skip("needs host moon-phase: it is waning") }
 func TestCaller(t *testing.T)  {}
 func TestFine(t *testing.T)    { t.Skip("part of TestCaller") }
 func TestOrphan(t *testing.T)  { t.Skip("part of TestNobody") }
+func TestNotHere(t *testing.T) { t.Skip("part of TestUser") }
+func TestLoop(t *testing.T)    { t.Skip("part of TestLoop") }
 func TestInner(t *testing.T)   { t.Run("sub", func(t *testing.T) { t.Log("x: y"); t.Skip("because") }) }
 `}, true)
-	wantFaults(t, s, "TestRoot", "TestSilent", "TestLater", "TestShell", "TestUnknown", "TestOrphan", "TestInner/sub")
+	wantFaults(t, s, "TestRoot", "TestSilent", "TestLater", "TestShell", "TestUnknown", "TestOrphan", "TestLoop", "TestInner/sub")
 }
 
 func TestPassTestsThatDidNotRun(t *testing.T) {
@@ -117,6 +119,11 @@ func TestDies(t *testing.T) { os.Exit(0) }
 	slices.Sort(failed)
 	if !slices.Equal(failed, []string{"TestDies", "TestPanics"}) {
 		t.Errorf("failed: %v", failed)
+	}
+	var told strings.Builder
+	s.results.printFailure(&told, s.results.failed()[1])
+	if !strings.Contains(told.String(), "panics.TestPanics") || !strings.Contains(told.String(), "panic: no") {
+		t.Errorf("it is told as %q", &told)
 	}
 }
 

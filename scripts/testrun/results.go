@@ -25,6 +25,17 @@ type event struct {
 type outcome struct {
 	action string // pass, fail, skip
 	reason string // of a skip
+	said   string // the end of what it said, of a failure
+}
+
+// mostSaid is how many lines of a failure are told again at the end, where whoever
+// reads only the end of a long log finds them.
+const mostSaid = 25
+
+// endOf gives the last lines of what a test said.
+func endOf(output []string) string {
+	lines := strings.SplitAfter(strings.Join(output, ""), "\n")
+	return strings.Join(lines[max(0, len(lines)-1-mostSaid):], "")
 }
 
 // results holds what the tests did, over all passes.
@@ -97,6 +108,7 @@ func (r *reader) take(e event) {
 			o.reason = skipReason(r.output[k])
 		}
 		if e.Action == "fail" {
+			o.said = endOf(r.output[k])
 			fmt.Fprintf(r.out, "--- %s: %s\n%s", r.pass, k, strings.Join(r.output[k], ""))
 		}
 		if r.into.tests[k] == nil {
@@ -117,7 +129,7 @@ func (r *reader) packageEnd(e event) {
 			if r.into.tests[t] == nil {
 				r.into.tests[t] = map[string]outcome{}
 			}
-			r.into.tests[t][r.pass] = outcome{action: "fail"}
+			r.into.tests[t][r.pass] = outcome{action: "fail", said: "it did not end\n" + endOf(r.output[t])}
 			fmt.Fprintf(r.out, "--- %s: %s did not end\n%s", r.pass, t, strings.Join(r.output[t], ""))
 		}
 	}
@@ -229,12 +241,29 @@ func (r *results) reasonOf(k key) string {
 	return strings.Join(out, "; ")
 }
 
-func (r *results) printTimes(w io.Writer) {
-	var names []string
-	for p := range r.times {
-		names = append(names, p)
+// printFailure tells in which passes a test failed, and what it said there.
+func (r *results) printFailure(w io.Writer, k key) {
+	for _, pass := range r.order {
+		if o := r.tests[k][pass]; o.action == "fail" {
+			fmt.Fprintf(w, "failed: %s: %s\n%s", pass, k, o.said)
+		}
 	}
-	slices.Sort(names)
+}
+
+// printTimes tells what the packages that take long took, the longest first.
+func (r *results) printTimes(w io.Writer) {
+	const long = 10 // seconds
+	total := map[string]float64{}
+	var names []string
+	for p, by := range r.times {
+		for _, t := range by {
+			total[p] += t
+		}
+		if total[p] >= long {
+			names = append(names, p)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(total[b], total[a]) })
 	for _, p := range names {
 		fmt.Fprintf(w, "%-70s", p)
 		for _, pass := range r.order {

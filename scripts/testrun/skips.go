@@ -46,7 +46,7 @@ func parseNeed(reason string) (need, error) {
 
 // judge tells whether a skip is right for a pass that runs as root or not. met
 // asks, as that pass's user, whether a tool or feature is there, and whether a
-// test of the same package has passed.
+// test of the same package has passed or could not run itself.
 func judge(reason string, root bool, met func(need) bool) error {
 	n, err := parseNeed(reason)
 	switch {

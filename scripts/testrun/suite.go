@@ -99,8 +99,8 @@ func (s *suite) checkSources(ctx context.Context) {
 	}
 	arm := []string{"GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0"}
 	mac := []string{"GOOS=darwin", "GOARCH=arm64", "CGO_ENABLED=0"}
-	s.step(ctx, "vet linux/arm64", arm, "go", "vet", "./...")
 	s.step(ctx, "build linux/arm64", arm, "go", "build", "./...")
+	s.step(ctx, "vet linux/arm64", arm, "go", "vet", "./...")
 	s.step(ctx, "vet darwin/arm64", mac, append([]string{"go", "vet"}, portable...)...)
 	s.step(ctx, "build darwin/arm64", mac, append([]string{"go", "build"}, portable...)...)
 }
@@ -145,7 +145,7 @@ func (s *suite) finish(err error) int {
 	}
 	failed := r.failed()
 	for _, k := range failed {
-		fmt.Println("failed:", k)
+		r.printFailure(os.Stdout, k)
 	}
 	for _, f := range s.faults {
 		fmt.Println("fault:", f)

@@ -48,6 +48,11 @@ func Modes() []Mode {
 	}
 }
 
+// OwnKernel are the ways of making a sandbox with a kernel of its own. Every attempt
+// that a container stops is made there too, with everything in force: what it is worth
+// shows in the control runs of the container, whose kernel is the host's.
+func OwnKernel(root bool) []Mode { return []Mode{{bailey.IsolationGVisor, root}} }
+
 // Attempt is one way to get out.
 type Attempt struct {
 	Name  string
@@ -82,7 +87,7 @@ type Attempt struct {
 
 // In says whether the attempt is made in a mode.
 func (a *Attempt) In(m Mode) bool {
-	return (m.Root && !a.userOnly || !m.Root && !a.RootOnly) && (a.Only == bailey.IsolationAuto || a.Only == m.Level)
+	return (m.Root && !a.userOnly || !m.Root && !a.RootOnly) && (a.Only == bailey.IsolationAuto || a.Only == m.Level || a.Only == bailey.IsolationContainer && m.Level.OwnRoot())
 }
 
 // WallsIn gives what stops the attempt in a mode.
@@ -133,5 +138,5 @@ func WriteTable(w io.Writer, m Mode) error {
 // Attempts gives the whole table.
 func Attempts() []Attempt {
 	return slices.Concat(fileAttempts(), kernelFileAttempts(), deviceAttempts(), mountAttempts(), namespaceAttempts(), processAttempts(),
-		ownAttempts(), identityAttempts(), networkAttempts(), callAttempts(), queueAttempts(), terminalAttempts(), limitAttempts(), linkAttempts())
+		ownAttempts(), identityAttempts(), networkAttempts(), outletAttempts(), callAttempts(), queueAttempts(), terminalAttempts(), limitAttempts(), linkAttempts())
 }

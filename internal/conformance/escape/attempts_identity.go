@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
 )
@@ -34,7 +33,7 @@ func plantProgram(f *field) (outside, inside string, err error) {
 	f.spec.User = driver.User{UID: 1000, GID: 1000, HostUID: 1000, HostGID: 1000}
 	outside = filepath.Join(f.ws, "program")
 	inside = outside
-	if f.mode.Level == bailey.IsolationContainer {
+	if f.mode.Level.OwnRoot() {
 		outside, inside = filepath.Join(f.dir, "image", "program"), "/program"
 	}
 	if err := os.WriteFile(outside, b, 0o755); err != nil {

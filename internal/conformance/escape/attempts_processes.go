@@ -16,6 +16,7 @@ import (
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
+	"github.com/bailey-sandbox/bailey/internal/testneeds"
 )
 
 // onVictim makes an attack on a process of the host that has no capabilities.
@@ -31,7 +32,7 @@ func onVictim(args func(f *field, pid, addr, length, fd string) []string) func(f
 }
 
 // killTakes bounds how long a process that was sent SIGKILL is given to end.
-const killTakes = 20 * time.Second
+var killTakes = testneeds.Slower(20 * time.Second)
 
 // victimGone: the victim has ended, or is about to: a process that was not
 // killed goes on waiting as it did, with no signal pending.

@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bailey-sandbox/bailey"
+	"github.com/bailey-sandbox/bailey/internal/conformance/rig"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/landlock"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
@@ -28,6 +30,7 @@ type stage struct {
 	Furnished   bool
 	User        int // who makes the sandboxes
 	Peers       []int
+	OwnKernel   bool // levels with a kernel of their own are tried, too
 }
 
 const stageVariable = "BAILEY_ESCAPE_STAGE"
@@ -121,6 +124,13 @@ func TestEscapes(t *testing.T) {
 	if err := copyProgram("/proc/self/exe", filepath.Join(dir, "suite")); err != nil {
 		t.Fatal(err)
 	}
+	programs := rig.Levels(t)
+	t.Cleanup(func() { os.RemoveAll(programs) })
+	for _, name := range []string{"runsc", "bailey-cell"} {
+		if err := copyProgram(filepath.Join(programs, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	users := []int{os.Geteuid()}
 	if os.Geteuid() == 0 {
 		users = append(users, ordinary)
@@ -131,7 +141,7 @@ func TestEscapes(t *testing.T) {
 			name = "root"
 		}
 		t.Run(name, func(t *testing.T) {
-			text, err := json.Marshal(stage{Dir: dir, Attack: attack, User: user})
+			text, err := json.Marshal(stage{Dir: dir, Attack: attack, User: user, OwnKernel: user == os.Geteuid()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -229,6 +239,49 @@ func TestStage(t *testing.T) {
 			t.Errorf("%s: %d attempts with a control run, want at least %d", m, counted[m], enough)
 		}
 	}
+	if inside.OwnKernel {
+		for _, m := range OwnKernel(inside.User == 0) {
+			ownKernel(t, s, m)
+		}
+	}
+}
+
+// elsewhere are attempts that say nothing of a sandbox with a kernel of its own.
+var elsewhere = map[string]string{
+	"x32":             "there the calls are unknown, where the filter kills who makes them",
+	"unshare-user":    "it shows by the namespaces of the process that speaks, which is gVisor's kernel",
+	"clone-user":      "the same",
+	"nested-net":      "the same",
+	"nested-mounts":   "the same",
+	"nested-pids":     "the same",
+	"outlet-nested":   "there are no nested sandboxes to be asked for",
+	"descriptor-bomb": "descriptors are gVisor's kernel's, and counted there",
+}
+
+// ownKernel makes the attempts in a sandbox with a kernel of its own.
+func ownKernel(t *testing.T, s *Suite, m Mode) {
+	t.Run(strings.ReplaceAll(m.String(), "/", "-"), func(t *testing.T) {
+		for _, a := range append(Attempts(), Others()...) {
+			if !a.In(m) || elsewhere[a.Name] != "" {
+				continue
+			}
+			t.Run(a.Name, func(t *testing.T) {
+				if !a.alone {
+					t.Parallel()
+				}
+				r := once(t, s, &a, m, nil)
+				if r.Landed {
+					t.Errorf("ESCAPED; evidence: %s", a.Seen)
+				}
+				// Where there is one id, nobody can be another user than root.
+				refused := r.Refused != nil && (a.refused || bailey.CodeOf(r.Refused) == bailey.CodeNotAvailable && !m.Root)
+				if !r.Started && r.End.Reason != bailey.EndNotStarted && !refused {
+					t.Errorf("the attacker did not run: %v, %v", r.Refused, r.End)
+				}
+				report(t, r)
+			})
+		}
+	})
 }
 
 func bool2int(b bool) int {

@@ -25,9 +25,11 @@ import (
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/driver/gvisor"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux"
 	"github.com/bailey-sandbox/bailey/internal/hostview"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
+	"github.com/bailey-sandbox/bailey/internal/testneeds"
 )
 
 // Suite is what all attempts share.
@@ -79,7 +81,7 @@ type Result struct {
 }
 
 // within bounds one run. It is generous: nothing waits for it but a hang.
-const within = 60 * time.Second
+var within = testneeds.Slower(60 * time.Second)
 
 var serial atomic.Int64
 
@@ -175,6 +177,16 @@ func (f *field) driverOmits() (list []linux.Protection) {
 	return list
 }
 
+// driver gives the driver of the run's level.
+func (f *field) driver(omit []linux.Protection) driver.Driver {
+	d := linux.New(linux.Options{State: f.suite.State, Omit: omit})
+	if f.mode.Level != bailey.IsolationGVisor {
+		return d
+	}
+	return gvisor.New(gvisor.Options{Outer: d, State: f.suite.State,
+		Runsc: filepath.Join(f.suite.Dir, "runsc"), Cell: filepath.Join(f.suite.Dir, "bailey-cell")})
+}
+
 // neighbour makes another sandbox of the same kind, with all its walls.
 func (f *field) neighbour(command ...string) (driver.Instance, error) {
 	other := &field{suite: f.suite, mode: f.mode, slots: map[string]any{}}
@@ -187,7 +199,7 @@ func (f *field) neighbour(command ...string) (driver.Instance, error) {
 		return nil, err
 	}
 	other.spec.Entry.Command = command
-	in, err := linux.New(linux.Options{State: f.suite.State}).Create(context.Background(), other.spec)
+	in, err := f.driver(nil).Create(context.Background(), other.spec)
 	if err == nil {
 		f.later(func() { in.Destroy(context.Background()) })
 	}
@@ -266,7 +278,7 @@ func (f *field) fight(a *Attempt, r *Result) error {
 
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	in, err := linux.New(linux.Options{State: f.suite.State, Omit: f.driverOmits()}).Create(ctx, f.spec)
+	in, err := f.driver(f.driverOmits()).Create(ctx, f.spec)
 	theirs.Close()
 	logW.Close()
 	if err != nil {
@@ -288,6 +300,11 @@ func (f *field) fight(a *Attempt, r *Result) error {
 		}
 	}()
 	f.slots["pid1"] = in.Pid()
+	if out := in.Outlet(); out != nil {
+		f.slots["outlet"] = out
+		defer out.TCP.Close()
+		defer out.UDP.Close()
+	}
 	go func() {
 		select {
 		case <-in.Done():

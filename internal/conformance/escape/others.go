@@ -48,6 +48,7 @@ func Others() []Attempt {
 		{Name: "selection", Tries: "paste into the owner's console (TIOCLINUX)", Why: "a console is needed to take it", landed: none,
 			arrange: func(f *field) error { return f.attack("ioctl", "2", "0x541c", "\x02") }},
 	}
+	list = append(list, outletOthers()...)
 	if runtime.GOARCH == "amd64" {
 		list = append(list, Attempt{Name: "x32", Tries: "make calls by the numbers of x32", Why: "few kernels have them",
 			arrange: func(f *field) error { return f.attack("x32", "0x400000") },

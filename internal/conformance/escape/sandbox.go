@@ -15,7 +15,7 @@ import (
 // strongest user it has.
 func (f *field) describe() error {
 	f.spec = driver.Spec{
-		ID: "escape-" + f.nonce[len(f.nonce)-8:], Level: f.mode.Level, Hostname: "inside", Workdir: f.ws,
+		ID: "escape-" + f.nonce[len(f.nonce)-8:], Own: filepath.Join(f.dir, "own"), Level: f.mode.Level, Hostname: "inside", Workdir: f.ws,
 		Env:  []string{"PATH=/usr/bin:/bin", "HOME=/root"},
 		User: driver.User{HostUID: os.Geteuid(), HostGID: os.Getegid()},
 	}

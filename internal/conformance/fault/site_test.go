@@ -94,7 +94,7 @@ func (s *site) dataFolder(what string) {
 		s.t.Fatal(err)
 	}
 	for _, e := range entries {
-		if !slices.Contains([]string{"runs", "ids", "cache", "namespaces"}, e.Name()) {
+		if !slices.Contains([]string{"runs", "ids", "cache", "namespaces", "audit"}, e.Name()) {
 			s.t.Errorf("%s: %s is left in the data folder", what, e.Name())
 		}
 	}

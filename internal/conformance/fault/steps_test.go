@@ -129,7 +129,11 @@ func (s *site) killInChild(after int, args []string) []*os.File {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if n, err := unix.Read(ours, make([]byte, 1)); n != 1 {
+	n, err := unix.Read(ours, make([]byte, 1))
+	for err == unix.EINTR { // a bounded read is not begun again by itself
+		n, err = unix.Read(ours, make([]byte, 1))
+	}
+	if n != 1 {
 		s.t.Errorf("the first process did not get to its step %d: %v", after, err)
 	}
 	namespaces := rig.Namespaces(rig.Descendants())

@@ -3,6 +3,7 @@
 package rig
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,6 +22,9 @@ var programs struct {
 	sync.Once
 	dir string
 	err error
+
+	levels    sync.Once
+	levelsErr error
 }
 
 // Main runs the tests of a suite. It makes this process the one that inherits
@@ -41,7 +45,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Programs builds bailey, baileyd and bailey-init as a release does, but with the
+// Programs builds all programs of Bailey as a release does, but with the
 // fault points, once for all tests of the binary, and gives their folder.
 func Programs(t testing.TB) string {
 	t.Helper()
@@ -58,7 +62,7 @@ func Programs(t testing.TB) string {
 			return
 		}
 		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "bailey_faults", "-o", programs.dir+"/",
-			"./cmd/bailey", "./cmd/baileyd", "./cmd/bailey-init")
+			"./cmd/...")
 		cmd.Dir = root
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -69,6 +73,55 @@ func Programs(t testing.TB) string {
 		t.Fatal(programs.err)
 	}
 	return programs.dir
+}
+
+// WithLevels gives the yard programs beside which what stronger levels need lies, too:
+// sandboxes for which no level is named are of another one then. ./scripts/levels has
+// to have built it.
+func (y *Yard) WithLevels() *Yard {
+	y.t.Helper()
+	y.bin = Levels(y.t)
+	return y
+}
+
+// Levels gives the folder of those programs.
+func Levels(t testing.TB) string {
+	t.Helper()
+	from := Programs(t)
+	bin := filepath.Join(from, "levels")
+	programs.levels.Do(func() { programs.levelsErr = addLevels(from, bin) })
+	if programs.levelsErr != nil {
+		t.Fatal(programs.levelsErr)
+	}
+	return bin
+}
+
+// addLevels makes a folder of the programs in another and of runsc.
+func addLevels(from, bin string) error {
+	built := os.Getenv("BAILEY_TEST_PROGRAMS")
+	if built != "" {
+		built = filepath.Join(built, "levels")
+	} else {
+		root, err := Source()
+		if err != nil {
+			return err
+		}
+		built = filepath.Join(root, "bin")
+	}
+	list, err := os.ReadDir(from)
+	if err == nil {
+		err = os.Mkdir(bin, 0o755)
+	}
+	for _, f := range list {
+		err = errors.Join(err, os.Link(filepath.Join(from, f.Name()), filepath.Join(bin, f.Name())))
+	}
+	if err != nil {
+		return err
+	}
+	if out, err := exec.Command("install", "-m", "755", filepath.Join(built, "runsc"), filepath.Join(bin, "runsc")).CombinedOutput(); err != nil {
+		return fmt.Errorf("./scripts/levels gvisor builds it: %w: %s", err, out)
+	}
+	return nil
 }
 
 // Source gives the top folder of this repository.

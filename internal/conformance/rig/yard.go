@@ -15,10 +15,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/bailey-sandbox/bailey/internal/testneeds"
 )
 
 // Patience is how long a test waits for something that has to come.
-const Patience = 30 * time.Second
+var Patience = testneeds.Slower(30 * time.Second)
 
 // Person is who starts bailey.
 type Person struct {

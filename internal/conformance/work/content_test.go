@@ -254,7 +254,7 @@ func TestGitWorktree(t *testing.T) {
 	testneeds.Tool(t, "git")
 	each(t, func(t *testing.T, y *rig.Yard, l level) {
 		main := filepath.Join(y.Base, "repository")
-		native(t, y, "sh", "-euc", `git init -q -b main "$0"; cd "$0"; git config user.name A; git config user.email a@example.test; echo x > f; git add f; git commit -qm one; git worktree add -q ../work/tree`, main)
+		native(t, y, "sh", "-euc", `git init -q -b main "$0"; cd "$0"; git config user.name A; git config user.email a@example.test; echo x > f; git add f; git commit -qm one; git worktree add -q "$1"`, main, filepath.Join(y.Work, "tree"))
 		y.Work = filepath.Join(y.Work, "tree")
 		before := rig.Tree(t, main)
 		out := y.Must(l.run([]string{"--keep"}, "sh", "-euc", "git status --porcelain; echo y >> f; git commit -qam two; git log --format=%s")...)

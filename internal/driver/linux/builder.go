@@ -99,7 +99,7 @@ func (b *builder) attr(what string, fd spawn.Slot, recursive bool, attr unix.Mou
 	if recursive {
 		flags |= unix.AT_RECURSIVE
 	}
-	return b.Do("set mount attributes of "+what, unix.SYS_MOUNT_SETATTR, spawn.From(fd), b.Str(""), spawn.Int(flags),
+	return b.Do(stepIDs+what, unix.SYS_MOUNT_SETATTR, spawn.From(fd), b.Str(""), spawn.Int(flags),
 		b.Pointer(unsafe.Pointer(&attr)), spawn.Int(int(unsafe.Sizeof(attr))))
 }
 
@@ -188,11 +188,22 @@ func (b *builder) attach(mount spawn.Slot, p string, isDir bool, o owner) {
 		b.as(parent.owner)
 		b.Do("make file "+p, unix.SYS_MKNODAT, spawn.From(parent.fd), b.Str(path.Base(p)), spawn.Int(unix.S_IFREG|0o444), zero).Ignore(unix.EEXIST)
 		target = b.lookup(parent, p, path.Base(p), 0).Result()
+		if !b.omit[NoSafeTargets] {
+			b.noLink(parent, target, p)
+		}
 	}
 	b.move(mount, target, p)
 	if isDir {
 		b.dirs[p] = ground{fd: mount, owner: o}
 	}
+}
+
+// noLink ends the script with ELOOP when fd, which was opened as p, is a link: as
+// the last part of a path one can be opened itself.
+func (b *builder) noLink(parent ground, fd spawn.Slot, p string) {
+	what := "open " + p + " in the new root"
+	b.Do(what, unix.SYS_READLINKAT, spawn.From(fd), b.Str(""), b.Bytes(make([]byte, 1)), spawn.Int(1)).Ignore(unix.ENOENT).ElseSkip(1)
+	b.Do(what, unix.SYS_OPENAT, spawn.From(parent.fd), b.Str(path.Base(p)), spawn.Int(unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK), zero)
 }
 
 func (b *builder) move(mount, target spawn.Slot, what string) {

@@ -37,13 +37,22 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Instance,
 			return nil, setupError(err)
 		}
 	}
+	err = id.cellUser(spec)
+	if err == nil && spec.Cell != nil && spec.Cell.Link && id.rooted() {
+		id.link, err = id.newLinkNS()
+	}
+	if err != nil {
+		id.close()
+		return nil, setupError(err)
+	}
 	d.trace("cgroup")
 	group, err := d.newGroup(spec, id)
 	if err != nil {
 		id.close()
 		return nil, err
 	}
-	in := &instance{spec: spec, id: id, group: group, done: make(chan struct{}), stopped: make(chan syscall.Signal, 1)}
+	in := d.newInstance(spec, id, group)
+	in.hostrw = writesHost(spec)
 	if err := d.start(in); err != nil {
 		in.release()
 		return nil, err
@@ -68,6 +77,9 @@ func check(spec driver.Spec) error {
 	}
 	if (len(spec.Entry.Command) > 0) == (spec.Entry.Agent != "") {
 		return bad("it needs either a command or an agent")
+	}
+	if err := checkCell(spec); err != nil {
+		return err
 	}
 	texts := append([]string{spec.ID, spec.Hostname, spec.Workdir, spec.Entry.Agent}, spec.Env...)
 	texts = append(texts, spec.Entry.Command...)
@@ -111,13 +123,28 @@ func (d *Driver) start(in *instance) error {
 		return err
 	}
 	d.trace("spawn")
-	in.proc, err = in.id.startShared(b, opts)
+	proc, err := in.id.startShared(b, opts)
 	if err != nil {
 		return d.explain(in, err)
 	}
+	if in.first, err = born(proc); err != nil {
+		return setupError(err)
+	}
+	in.started = startOf(in.first.pid)
+	in.id.built()
+	in.group.entry.Close()
 	d.trace("spawned")
+	control := in.control
+	if control == nil {
+		control = in.agent
+	}
+	if in.outlet != nil {
+		if in.out, err = in.outlet.take(int(control.Fd())); err != nil {
+			return setupError(err)
+		}
+	}
 	if in.spec.Entry.Terminal != nil {
-		if in.terminal, err = takeTerminal(int(in.control.Fd())); err != nil {
+		if in.terminal, err = takeTerminal(int(control.Fd())); err != nil {
 			return setupError(err)
 		}
 	}
@@ -142,10 +169,7 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 	spec := in.spec
 	b.Do("umask", unix.SYS_UMASK, zero) // modes are as written here
 	if b.id.rooted() {
-		// Making files as somebody else must not cost the capabilities to make
-		// them. Entering the user namespace resets this.
-		const noSetuidFixup = 1 << 2
-		b.Do("keep capabilities over file owners", unix.SYS_PRCTL, spawn.Int(unix.PR_SET_SECUREBITS), spawn.Int(noSetuidFixup), zero, zero, zero)
+		b.keepOverOwners()
 	} else if b.id.joined {
 		b.join(d.namespaces(b.id))
 	} else {
@@ -164,6 +188,12 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 		b.Do("enter the network namespace", unix.SYS_SETNS, spawn.Uint(b.id.net.Fd()), spawn.Int(unix.CLONE_NEWNET))
 	} else if !d.omit[NoNetNS] {
 		b.loopback()
+	}
+	if spec.Outlet && !d.omit[NoNetNS] {
+		in.outlet = b.outlet(fds.child)
+		if spec.Cell != nil && spec.Cell.Link {
+			b.link(in.outlet)
+		}
 	}
 	b.Do("detach from the host's mounts", unix.SYS_MOUNT, zero, b.Str("/"), zero, spawn.Int(unix.MS_REC|unix.MS_PRIVATE), zero)
 
@@ -185,7 +215,7 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 		b.Do("set host name", unix.SYS_SETHOSTNAME, b.Str(host), spawn.Int(len(host)))
 	}
 	b.limits(in.group)
-	b.user()
+	b.user(spec.Cell != nil)
 	if spec.Entry.Terminal != nil {
 		stderr := -1
 		if spec.Entry.Stdio[2] != nil {
@@ -203,8 +233,18 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 	}
 	b.Do("umask", unix.SYS_UMASK, spawn.Int(0o022))
 	b.workdir(spec.Workdir)
-	b.drop(capsFor(spec), spec.User.UID == 0)
-	if !d.omit[NoLandlock] && !spec.NestedSandboxes {
+	caps := capsFor(spec)
+	if spec.Cell != nil && !b.id.rooted() {
+		// To make a user namespace that has root takes it. Nobody's files get rights
+		// outside of it: the host's root is none of its ids.
+		caps |= 1 << unix.CAP_SETFCAP
+	}
+	b.drop(caps, spec.User.UID == 0 || spec.Cell != nil)
+	switch {
+	case d.omit[NoLandlock]:
+	case spec.Cell != nil:
+		b.cellDomain()
+	case !spec.NestedSandboxes:
 		b.landlock(spec)
 	}
 	const sigSetmask = 2
@@ -215,12 +255,22 @@ func (d *Driver) compose(b *builder, in *instance, fds *descriptors, enterCgroup
 	argv, env := spec.Entry.Command, spec.Env
 	if spec.Entry.Agent != "" {
 		// The connection is the sandbox's lease as well.
-		argv, env = []string{"bailey-init", "--lease"}, guest.InitEnv()
+		argv, env = []string{path.Base(spec.Entry.Agent), "--lease"}, guest.InitEnv()
+		if spec.Cell != nil {
+			argv = append(argv, spec.Cell.Args...)
+		}
 	} else {
 		argv = pid1.Argv(candidates(argv[0], spec.Env), argv)
 	}
 	b.Do("execute", unix.SYS_EXECVEAT, spawn.Int(fds.image), b.Str(""), b.Strings(argv), b.Strings(env), spawn.Int(unix.AT_EMPTY_PATH))
 	return nil
+}
+
+// keepOverOwners keeps the capabilities to make files while they are made as
+// somebody else. Entering a user namespace resets this.
+func (b *builder) keepOverOwners() {
+	const noSetuidFixup = 1 << 2
+	b.Do("keep capabilities over file owners", unix.SYS_PRCTL, spawn.Int(unix.PR_SET_SECUREBITS), spawn.Int(noSetuidFixup), zero, zero, zero)
 }
 
 // workdir enters the command's first folder. Links on the way are an image's or
@@ -278,10 +328,7 @@ func (b *builder) loopback() {
 	copy(ifr.name[:], "lo")
 	b.Do("bring lo up", unix.SYS_IOCTL, spawn.From(s), spawn.Uint(unix.SIOCSIFFLAGS), b.Pointer(unsafe.Pointer(ifr)))
 	b.Do("close socket", unix.SYS_CLOSE, spawn.From(s))
-	fd := b.Do("open lowest port", unix.SYS_OPENAT, noFD, b.Str("/proc/sys/net/ipv4/ip_unprivileged_port_start"), spawn.Int(unix.O_WRONLY|unix.O_CLOEXEC), zero).
-		IgnoreAll().ElseSkip(2).Result()
-	b.Do("write lowest port", unix.SYS_WRITE, spawn.From(fd), b.Bytes([]byte("0")), spawn.Int(1)).IgnoreAll()
-	b.Do("close lowest port", unix.SYS_CLOSE, spawn.From(fd))
+	b.sysctl("net/ipv4/ip_unprivileged_port_start", "0")
 }
 
 // candidates lists the paths at which a command named as in a shell may lie.
@@ -340,6 +387,14 @@ func (d *Driver) explain(in *instance, err error) error {
 	var se *spawn.StepError
 	if !errors.As(err, &se) {
 		return setupError(err)
+	}
+	if in.outlet != nil {
+		if err := in.outlet.explain(se); err != nil {
+			return err
+		}
+	}
+	if err := noOwners("create the sandbox", se); err != nil {
+		return err
 	}
 	switch {
 	case noNamespaces(se):

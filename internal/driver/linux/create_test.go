@@ -2,6 +2,7 @@ package linux
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -59,7 +60,7 @@ func TestProbe(t *testing.T) {
 	d := New(state(t))
 	for _, level := range []bailey.Isolation{bailey.IsolationProcess, bailey.IsolationContainer} {
 		c := d.Probe(context.Background(), level)
-		if !c.Available || !c.Overlay {
+		if !c.Available || !c.Overlay || c.Egress != driver.EgressTransparent || c.EgressFix != "" {
 			t.Errorf("%s: %+v", level, c)
 		}
 		_, several := subordinates()
@@ -293,8 +294,16 @@ func BenchmarkCreate(b *testing.B) {
 	d := New(state(b))
 	d.Warm(2, true)
 	defer d.Close()
-	for b.Loop() {
-		run(b, d, smallSpec(b, "/bin/echo", "hi"))
+	for _, lower := range []int{0, 1, 20} {
+		b.Run(fmt.Sprintf("lower-%d", lower), func(b *testing.B) {
+			for b.Loop() {
+				spec := smallSpec(b, "/bin/echo", "hi")
+				if lower > 0 {
+					spec.Level, spec.Root.Base = bailey.IsolationContainer, overlayOf(b, lower)
+				}
+				run(b, d, spec)
+			}
+		})
 	}
 }
 

@@ -7,8 +7,8 @@
 // folders it may see as detached mounts, builds a new root out of them, leaves
 // the host's root, changes to its user, gives up its rights and executes its
 // first process. create.go has the whole order; ids.go, root.go, kernel.go (proc
-// and dev), terminal.go, rights.go and wall.go its parts; instance.go is the
-// sandbox while it lives.
+// and dev), outlet.go (the way to the gate), terminal.go, rights.go and wall.go
+// its parts; instance.go is the sandbox while it lives.
 //
 // Started by root, mounts are made as the host's root in namespaces that belong
 // to the host, and only then the child enters a user namespace whose ids no

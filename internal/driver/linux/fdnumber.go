@@ -56,10 +56,15 @@ func tableSize(status []byte) int {
 // which system calls that want a path find it. A number that is taken ends the
 // script: what has it would be exchanged for something else.
 func (b *builder) fixed(fd spawn.Slot) string {
+	return "/proc/self/fd/" + strconv.Itoa(b.number(fd))
+}
+
+// number does the same for what wants the number itself.
+func (b *builder) number(fd spawn.Slot) int {
 	n := b.next
 	b.next++
 	b.Do("look for a free descriptor", unix.SYS_FCNTL, spawn.Int(n), spawn.Int(unix.F_GETFD), zero).Ignore(unix.EBADF).ElseSkip(1)
 	b.Do("take descriptor "+strconv.Itoa(n)+", which is in use", unix.SYS_CLOSE, spawn.Int(-1))
 	b.Do("fix descriptor", unix.SYS_DUP3, spawn.From(fd), spawn.Int(n), spawn.Int(unix.O_CLOEXEC))
-	return "/proc/self/fd/" + strconv.Itoa(n)
+	return n
 }

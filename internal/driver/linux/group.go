@@ -27,7 +27,7 @@ type group struct {
 func (d *Driver) cgroupHost() *cgroup.Host {
 	d.cgroups.Do(func() {
 		d.host = cgroup.Detect("/")
-		d.host.SetOwner(ownerWord(d.opt.State))
+		d.host.SetOwner(ownerWord(d.opt.State + d.opt.Part))
 	})
 	return d.host
 }
@@ -119,12 +119,20 @@ func (g *group) freeze(ctx context.Context, on bool) error {
 	if on {
 		return g.Freeze(ctx)
 	}
-	return g.Thaw(ctx)
+	err := g.Thaw(ctx)
+	if bailey.CodeOf(err) == bailey.CodeNotAvailable {
+		return nil // what cannot be frozen is not
+	}
+	return err
 }
 
 func (g *group) stats() driver.Stats {
 	s := g.Stats()
-	return driver.Stats{Memory: s.Memory, MemoryPeak: s.MemoryPeak, Pids: s.Pids, CPU: s.CPU}
+	d := driver.Stats{Memory: s.Memory, MemoryPeak: s.MemoryPeak, Pids: s.Pids, CPU: s.CPU, MemoryLimit: g.limits.Memory, OOMKills: s.OOMKills}
+	if d.OOMKills > 0 {
+		d.OOMVictim = g.Victim()
+	}
+	return d
 }
 
 // removeWithin bounds the wait for processes of an ended sandbox to leave the

@@ -269,6 +269,7 @@ type identity struct {
 	// container with folders of the host; see ownerOnly.
 	ownerNS *os.File
 	net     *os.File // a network namespace for it, when one was made in advance
+	link    *os.File // the network namespace of a cell's card
 	// As an ordinary user: the maps that the child writes for itself.
 	uidMap, gidMap string
 	// As an ordinary user with subordinate ids: the namespace ns has several
@@ -300,7 +301,8 @@ func (id *identity) kgid() int {
 	return os.Getegid()
 }
 
-func (id *identity) close() {
+// built lets go of the namespaces: the sandbox's own processes keep them alive.
+func (id *identity) built() {
 	if id.hostNS != nil && id.hostNS != id.ns {
 		id.hostNS.Close()
 	}
@@ -313,6 +315,14 @@ func (id *identity) close() {
 	if id.net != nil {
 		id.net.Close()
 	}
+	if id.link != nil {
+		id.link.Close()
+	}
+	id.hostNS, id.ownerNS, id.ns, id.net, id.link = nil, nil, nil, nil, nil
+}
+
+func (id *identity) close() {
+	id.built()
 	if id.ids != nil {
 		id.ids.release()
 	}
@@ -357,15 +367,19 @@ func (d *Driver) newIdentity(u driver.User, level bailey.Isolation) (*identity, 
 		return nil, err
 	}
 	id.user = u
-	id.hostNS = id.ns
-	if u.UID != u.HostUID || u.GID != u.HostGID {
-		base := id.ids.base
-		id.hostNS, err = makeUserNS(rangeMap(base, u.UID, u.HostUID), rangeMap(base, u.GID, u.HostGID))
-		if err != nil {
-			id.hostNS = nil
-			id.close()
-			return nil, fmt.Errorf("make a user namespace: %w", err)
-		}
+	if err := id.mapHost(); err != nil {
+		id.close()
+		return nil, fmt.Errorf("make a user namespace: %w", err)
 	}
 	return id, nil
+}
+
+// mapHost makes the namespace that maps the host's files to the user inside.
+func (id *identity) mapHost() (err error) {
+	u, base := id.user, id.ids.base
+	id.hostNS = id.ns
+	if u.UID != u.HostUID || u.GID != u.HostGID {
+		id.hostNS, err = makeUserNS(rangeMap(base, u.UID, u.HostUID), rangeMap(base, u.GID, u.HostGID))
+	}
+	return err
 }

@@ -144,7 +144,8 @@ func TestReserves(t *testing.T) {
 		id.close()
 	}
 	d.Close()
-	if after := openDescriptors(t); after != before {
+	// There may be fewer: what earlier tests have dropped is closed at some time.
+	if after := openDescriptors(t); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }

@@ -13,23 +13,28 @@ import (
 	"github.com/bailey-sandbox/bailey/internal/driver"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/cgroup"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/pid1"
-	"github.com/bailey-sandbox/bailey/internal/driver/linux/spawn"
 )
 
 // instance is one sandbox.
 type instance struct {
 	spec     driver.Spec
+	state    string // the driver's folder
 	id       *identity
 	group    *group
-	proc     *spawn.Process
+	first    *first
+	started  uint64   // when, as startOf tells
+	hostrw   bool     // its programs may be shown folders of the host writable
 	control  *os.File // the lease of a one-shot sandbox; closing it ends the sandbox
 	agent    *os.File // the stream of a staying one, its lease as well
 	terminal *os.File
+	outlet   *outlet        // how the way out was made; nil without one
+	out      *driver.Outlet // its listeners until they are taken
 	stopped  chan syscall.Signal
 	timer    *time.Timer
 
 	mu     sync.Mutex
 	reaped bool
+	left   chan struct{} // closed by Release
 	reason bailey.Reason // why Kill was called; the first reason counts
 	done   chan struct{}
 	end    bailey.End
@@ -40,7 +45,12 @@ type instance struct {
 	stats   cgroup.Stats
 	peak    int64
 
-	once sync.Once
+	once sync.Once // release
+	late sync.Once // it is waited for in the background
+}
+
+func (d *Driver) newInstance(spec driver.Spec, id *identity, g *group) *instance {
+	return &instance{spec: spec, state: d.opt.State, id: id, group: g, done: make(chan struct{}), left: make(chan struct{}), stopped: make(chan syscall.Signal, 1)}
 }
 
 func (in *instance) Terminal() *os.File             { return in.terminal }
@@ -48,7 +58,16 @@ func (in *instance) Agent() *os.File                { return in.agent }
 func (in *instance) Stopped() <-chan syscall.Signal { return in.stopped }
 func (in *instance) Done() <-chan struct{}          { return in.done }
 
-func (in *instance) Pid() int { return in.proc.Pid }
+// Outlet gives the listeners away.
+func (in *instance) Outlet() *driver.Outlet {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	out := in.out
+	in.out = nil
+	return out
+}
+
+func (in *instance) Pid() int { return in.first.pid }
 
 // End is meaningful once Done is closed.
 func (in *instance) End() bailey.End {
@@ -76,9 +95,16 @@ func (in *instance) Kill(reason bailey.Reason) {
 	if in.reason == "" {
 		in.reason = reason
 	}
-	if !in.reaped {
-		unix.PidfdSendSignal(in.proc.Pidfd, unix.SIGKILL, nil, 0)
+	in.slay()
+}
+
+// slay sends SIGKILL to pid 1 unless it has been reaped. in.mu is held.
+func (in *instance) slay() {
+	if in.reaped || in.released() {
+		return
 	}
+	in.first.signal(unix.SIGKILL)
+	in.group.LetDie()
 }
 
 func (in *instance) startTimer(d time.Duration) {
@@ -91,11 +117,16 @@ func (in *instance) watch() {
 	if in.control != nil {
 		last = in.follow()
 	}
-	// The pidfd, not wait4 alone: Kill must not signal a pid that has been
-	// reaped and given to somebody else.
-	in.await()
+	in.first.await()
+	if in.released() {
+		return
+	}
+	ws, werr := in.first.status()
 	in.mu.Lock()
-	ws, _ := in.proc.Reap()
+	if in.released() {
+		in.mu.Unlock()
+		return
+	}
 	in.reaped = true
 	reason, victim, peak, counted := in.reason, in.victim, in.peak, in.counted
 	in.mu.Unlock()
@@ -107,21 +138,15 @@ func (in *instance) watch() {
 	} else {
 		in.stats = in.group.Stats()
 	}
-	in.end = in.group.judge(verdict(last, ws, reason, in.group.limits), in.stats)
+	end := verdict(last, ws, reason, in.group.limits)
+	if werr != nil && reason == "" {
+		end = bailey.End{Reason: bailey.EndHostLost, ExitCode: 137, Detail: "the sandbox's first process ended while nobody watched it"}
+	}
+	in.end = in.group.judge(end, in.stats)
 	if victim != "" {
 		in.end.Victim, in.end.Peak = victim, peak
 	}
 	close(in.done)
-}
-
-// await returns when pid 1 has ended.
-func (in *instance) await() {
-	fds := []unix.PollFd{{Fd: int32(in.proc.Pidfd), Events: unix.POLLIN}}
-	for {
-		if _, err := unix.Poll(fds, -1); err != unix.EINTR {
-			return
-		}
-	}
 }
 
 // follow reads pid 1's reports until there are no more, and gives the one that
@@ -189,14 +214,34 @@ func verdict(last pid1.Report, ws syscall.WaitStatus, reason bailey.Reason, l ba
 	}
 }
 
-func (in *instance) Pause(ctx context.Context) error  { return in.group.freeze(ctx, true) }
-func (in *instance) Resume(ctx context.Context) error { return in.group.freeze(ctx, false) }
+// Pause stops every process, by the freezer or, without one, by signals.
+func (in *instance) Pause(ctx context.Context) error {
+	err := in.group.freeze(ctx, true)
+	if bailey.CodeOf(err) == bailey.CodeNotAvailable {
+		return in.stopAll(ctx)
+	}
+	return err
+}
+
+// Resume lets them go on.
+func (in *instance) Resume(ctx context.Context) error {
+	if err := in.group.freeze(ctx, false); err != nil {
+		return err
+	}
+	return in.goOnAll()
+}
 
 func (in *instance) Stats(context.Context) (driver.Stats, error) { return in.group.stats(), nil }
 
-// Destroy ends the sandbox and gives back what the driver holds for it.
-func (in *instance) Destroy(context.Context) error {
+// Destroy ends the sandbox and gives back what the driver holds for it. A process may
+// be where the kernel cannot take it down now, as in a read from a server that is gone:
+// when ctx ends first the error has code busy, and the rest follows when it can.
+func (in *instance) Destroy(ctx context.Context) error {
 	in.mu.Lock()
+	if in.released() {
+		in.mu.Unlock()
+		return nil
+	}
 	var counted chan struct{}
 	if !in.reaped && in.counted == nil {
 		counted = make(chan struct{})
@@ -208,10 +253,76 @@ func (in *instance) Destroy(context.Context) error {
 		in.stats = in.group.Stats()
 		close(counted)
 	}
-	<-in.done
-	var err error
+	select {
+	case <-in.done:
+		return in.releaseOnce()
+	case <-in.left:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-in.done:
+		return in.releaseOnce()
+	default:
+	}
+	in.late.Do(func() {
+		go func() {
+			select {
+			case <-in.done:
+				in.releaseOnce() // the group's folder, if it stays, is Sweep's
+			case <-in.left:
+			}
+		}()
+	})
+	return bailey.Errorf(bailey.CodeBusy, "end the sandbox "+in.spec.ID, "look for processes in state D, and what they wait for", "the kernel has not taken its processes down: %w", context.Cause(ctx))
+}
+
+func (in *instance) releaseOnce() (err error) {
 	in.once.Do(func() { err = in.release() })
 	return err
+}
+
+func (in *instance) released() bool {
+	select {
+	case <-in.left:
+		return true
+	default:
+		return false
+	}
+}
+
+// Release lets go of the sandbox.
+func (in *instance) Release() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	select {
+	case <-in.done: // it has ended, and what is left of it is Destroy's
+		return
+	case <-in.left:
+		return
+	default:
+	}
+	close(in.left)
+	in.close()
+	in.first.close()
+	if in.id.ids != nil {
+		in.id.ids.release()
+	}
+}
+
+// close closes the ways to and from the sandbox. in.mu is held, or nobody else
+// knows of the instance.
+func (in *instance) close() {
+	if out := in.out; out != nil {
+		in.out = nil
+		out.TCP.Close()
+		out.UDP.Close()
+	}
+	for _, f := range []*os.File{in.control, in.agent} {
+		if f != nil {
+			f.Close()
+		}
+	}
 }
 
 // release closes everything, also of a sandbox that was never started.
@@ -219,21 +330,22 @@ func (in *instance) release() error {
 	if in.timer != nil {
 		in.timer.Stop()
 	}
-	for _, f := range []*os.File{in.control, in.agent} {
-		if f != nil {
-			f.Close()
-		}
-	}
-	if in.proc != nil {
+	in.mu.Lock()
+	in.close()
+	in.mu.Unlock()
+	if in.first != nil {
 		in.mu.Lock()
-		if !in.reaped {
-			unix.PidfdSendSignal(in.proc.Pidfd, unix.SIGKILL, nil, 0)
-			in.proc.Reap()
+		if !in.reaped { // it was never watched
+			in.slay()
+			in.first.await()
+			in.first.status()
 			in.reaped = true
 		}
 		in.mu.Unlock()
+		in.first.close()
 	}
 	err := in.group.remove()
+	os.Remove(in.stoppedFile()) // there seldom is one
 	in.id.close()
 	return err
 }

@@ -12,6 +12,9 @@ type Options struct {
 	// State is a folder of BAILEY_HOME for what the driver keeps between
 	// sandboxes: locks of id ranges.
 	State string
+	// Part tells the control groups of one part of a data folder from those of
+	// others, which Sweep leaves alone: who sweeps knows only its own sandboxes.
+	Part string
 	// Omit leaves out protections, for the control runs of the escape suite.
 	Omit []Protection
 	// Trace, when given, is called in the parent before each of its steps, and
@@ -47,6 +50,9 @@ func New(opt Options) *Driver {
 	}
 	return d
 }
+
+// State gives Options.State.
+func (d *Driver) State() string { return d.opt.State }
 
 func (d *Driver) trace(step string) {
 	if d.opt.Trace != nil {

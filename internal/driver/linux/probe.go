@@ -12,15 +12,16 @@ import (
 	"github.com/bailey-sandbox/bailey/internal/driver"
 )
 
-// probeTime bounds one trial. A sandbox of the probe's kind takes milliseconds.
-const probeTime = 10 * time.Second
+// probeTime bounds one trial. A sandbox of the probe's kind takes milliseconds, and
+// seconds on an emulated machine that is busy.
+const probeTime = 30 * time.Second
 
 // Probe builds the smallest sandbox of the level and says what worked: whether
 // a setting allows something is a guess, whether it works is a fact.
 func (d *Driver) Probe(ctx context.Context, level bailey.Isolation) driver.Capabilities {
 	_, several := subordinates()
 	several = os.Geteuid() == 0 || several && level == bailey.IsolationContainer
-	c := driver.Capabilities{Landlock: landlockABI(), MultiUser: several}
+	c := driver.Capabilities{Pause: d.PauseMethod(), Landlock: landlockABI(), MultiUser: several}
 	for _, s := range d.cgroupHost().Status() {
 		if s.OK {
 			c.Limits = append(c.Limits, limitName(string(s.Controller)))
@@ -29,19 +30,42 @@ func (d *Driver) Probe(ctx context.Context, level bailey.Isolation) driver.Capab
 	if !several || level == bailey.IsolationProcess {
 		c.Limits = appendNew(c.Limits, "pids") // by RLIMIT_NPROC
 	}
-	err := d.try(ctx, level, true)
+	err := d.try(ctx, level, true, false)
 	c.Overlay = err == nil
 	if err != nil && level == bailey.IsolationProcess {
-		err = d.try(ctx, level, false) // a copy of the workspace does
+		err = d.try(ctx, level, false, false) // a copy of the workspace does
 	}
 	c.Available = err == nil
-	var be *bailey.Error
-	if errors.As(err, &be) {
-		c.Why, c.Fix = be.Why, be.Fix
-	} else if err != nil {
-		c.Why = err.Error()
+	if c.Why, c.Fix = whyAndFix(err); err != nil {
+		c.EgressWhy = "no sandbox can be made"
+		return c
+	}
+	err = d.try(ctx, level, c.Overlay, true)
+	if c.EgressWhy, c.EgressFix = whyAndFix(err); err != nil {
+		return c
+	}
+	c.Egress = driver.EgressTransparent
+	if !hostIPv6() {
+		c.EgressWhy = "this kernel has no IPv6, so sandboxes have none"
 	}
 	return c
+}
+
+// SeveralIDs says whether containers have ids other than the caller's own:
+// Capabilities.MultiUser without a probe.
+func (d *Driver) SeveralIDs() bool {
+	_, several := subordinates()
+	return os.Geteuid() == 0 || several && !d.omit[NoUserNS]
+}
+
+func whyAndFix(err error) (why, fix string) {
+	var be *bailey.Error
+	if errors.As(err, &be) {
+		return be.Why, be.Fix
+	} else if err != nil {
+		return err.Error(), ""
+	}
+	return "", ""
 }
 
 // limitName gives a controller's limit by the name of its flag.
@@ -62,7 +86,7 @@ func appendNew(list []string, s string) []string {
 }
 
 // try runs `true` in a sandbox that shows little more than /usr.
-func (d *Driver) try(ctx context.Context, level bailey.Isolation, overlay bool) error {
+func (d *Driver) try(ctx context.Context, level bailey.Isolation, overlay, outlet bool) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	if err := os.MkdirAll(d.opt.State, 0o700); err != nil {
@@ -89,7 +113,7 @@ func (d *Driver) try(ctx context.Context, level bailey.Isolation, overlay bool) 
 	if uid > 65535 || gid > 65535 {
 		uid, gid = 1000, 1000
 	}
-	spec := driver.Spec{ID: filepath.Base(dir), Level: level, Workdir: "/", Env: []string{"PATH=/usr/bin:/bin"},
+	spec := driver.Spec{ID: filepath.Base(dir), Level: level, Workdir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Outlet: outlet,
 		User: driver.User{UID: uid, GID: gid, HostUID: uid, HostGID: gid}}
 	if level == bailey.IsolationContainer {
 		spec.Root.Base = o

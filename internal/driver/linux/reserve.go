@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 )
 
 // A reserve is an identity without a user yet: a range of ids with its
@@ -69,8 +70,12 @@ func (d *Driver) takeReserve() (*identity, error) {
 	return r.id, nil
 }
 
+// rangesTaken spreads the search for a range: of many sandboxes of this process
+// each begins where the one before has found its own.
+var rangesTaken atomic.Int64
+
 func (d *Driver) makeReserve() (*identity, error) {
-	ids, err := takeRange(filepath.Join(d.opt.State, "ids"), os.Getpid())
+	ids, err := takeRange(filepath.Join(d.opt.State, "ids"), os.Getpid()+int(rangesTaken.Add(1)))
 	if err != nil {
 		return nil, err
 	}

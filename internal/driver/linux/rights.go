@@ -20,9 +20,10 @@ var containerCaps = []uintptr{
 	unix.CAP_SETFCAP, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_KILL, unix.CAP_SYS_CHROOT,
 }
 
-// writesHost says whether a sandbox writes files of the host as they are.
+// writesHost says whether a sandbox writes files of the host as they are, now or
+// later.
 func writesHost(spec driver.Spec) bool {
-	return slices.ContainsFunc(spec.Root.Places, func(p driver.Place) bool {
+	return spec.LateMounts || slices.ContainsFunc(spec.Root.Places, func(p driver.Place) bool {
 		return p.Kind == driver.Bind && p.HostIDs && !p.ReadOnly
 	})
 }
@@ -32,6 +33,11 @@ func writesHost(spec driver.Spec) bool {
 // holds outside where the owner is the host's root.
 func capsFor(spec driver.Spec) uint64 {
 	set := levelCaps(spec.Level)
+	if spec.Cell != nil {
+		for _, c := range cellCaps {
+			set |= 1 << c
+		}
+	}
 	if writesHost(spec) {
 		set &^= 1 << unix.CAP_SETFCAP
 	}
@@ -48,10 +54,14 @@ func levelCaps(level bailey.Isolation) (set uint64) {
 	return set
 }
 
-// user makes the child the sandbox's user. From here on it owns nothing of the host.
-func (b *builder) user() {
+// user makes the child the sandbox's user, or its root. From here on it owns
+// nothing of the host.
+func (b *builder) user(root bool) {
 	b.as(hostRoot)
 	uid, gid := b.id.user.UID, b.id.user.GID
+	if root {
+		uid, gid = 0, 0
+	}
 	if b.id.rooted() {
 		if b.omit[NoUserNS] {
 			uid, gid = 0, 0
@@ -130,7 +140,8 @@ func (b *builder) filter(spec driver.Spec, omit []string) error {
 		return nil
 	}
 	prog, err := seccomp.Filter(seccomp.Options{
-		NestedUserNS: spec.NestedSandboxes, NoSetUID: writesHost(spec) && !b.omit[NoNoSetUID], KeepOpenat2: spec.Entry.Agent != "", Omit: omit})
+		NestedUserNS: spec.NestedSandboxes || spec.Cell != nil, PacketSockets: spec.Cell != nil && spec.Cell.Link,
+		NoSetUID: writesHost(spec) && !b.omit[NoNoSetUID], KeepOpenat2: spec.Entry.Agent != "", Omit: omit})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
 	"github.com/bailey-sandbox/bailey/internal/driver/linux/spawn"
 )
@@ -26,19 +27,26 @@ type mounts struct {
 // the host's paths can still be reached.
 func (b *builder) collect(r driver.Root) *mounts {
 	m := &mounts{places: make([]spawn.Slot, len(r.Places))}
+	// Before overlays are made, whose parts are attached below it (see hold).
+	if !b.id.rooted() && b.omit[NoPidNS] { // the only proc of the host's processes an ordinary user can have
+		m.proc = b.clone("/proc", b.openHost("/proc"), true)
+	}
 	for i, p := range r.Places {
 		switch p.Kind {
 		case driver.Bind, driver.Scratch:
 			m.places[i] = b.hostMount(p)
 		case driver.CoW:
-			m.places[i] = b.overlay(p.Target, *p.Overlay)
+			var skeleton *spawn.Slot
+			if p.Overlay.Root {
+				s := b.skeleton(below(r, p.Target))
+				skeleton = &s
+			}
+			m.places[i] = b.overlay(p.Target, *p.Overlay, skeleton)
 		}
 	}
-	if !b.id.rooted() && b.omit[NoPidNS] { // the only proc of the host's processes an ordinary user can have
-		m.proc = b.clone("/proc", b.openHost("/proc"), true)
-	}
 	if r.Base != nil {
-		m.root = b.overlay("/", *r.Base)
+		skeleton := b.skeleton(r)
+		m.root = b.overlay("/", *r.Base, &skeleton)
 	} else {
 		// Room for the links, generated files and mount points, and no more.
 		m.root = b.newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode=0755", "size=4m", "nr_inodes=8k")
@@ -73,74 +81,30 @@ func (b *builder) mapIDs(what string, fd spawn.Slot, hostIDs bool) {
 	b.mapTo(what, fd, false, ns, false)
 }
 
+const (
+	stepIDs    = "set mount attributes of " // what Linux calls an idmapped mount
+	stepIDsEnd = " (ids)"
+)
+
+// noOwners explains that a folder's file system cannot show other owners than it has:
+// each has to know how, tmpfs since Linux 6.3 for instance. Nil if something else was wrong.
+func noOwners(what string, se *spawn.StepError) error {
+	p, ok := strings.CutSuffix(strings.TrimPrefix(se.Step, stepIDs), stepIDsEnd)
+	if !ok || se.Errno != unix.EINVAL {
+		return nil
+	}
+	return bailey.Errorf(bailey.CodeNotAvailable, what, "use a folder on another file system, such as ext4, xfs or btrfs (also for BAILEY_HOME), a newer kernel, or Bailey as an ordinary user",
+		"this kernel cannot map the owners of files on the file system of %s, as it has to for sandboxes that root starts (on tmpfs since Linux 6.3)", p)
+}
+
 func (b *builder) mapTo(what string, fd spawn.Slot, recursive bool, ns *os.File, courtesy bool) {
 	if !b.id.rooted() || b.omit[NoUserNS] {
 		return
 	}
-	st := b.attr(what+" (ids)", fd, recursive, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())})
+	st := b.attr(what+stepIDsEnd, fd, recursive, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())})
 	if courtesy {
 		st.IgnoreAll()
 	}
-}
-
-// overlay makes a writable view over read-only folders.
-func (b *builder) overlay(what string, o driver.Overlay) spawn.Slot {
-	lower := make([]string, len(o.Lower))
-	for i, path := range o.Lower {
-		fd := b.clone(path, b.openHost(path), false)
-		b.mapIDs(path, fd, o.HostIDs)
-		lower[len(lower)-1-i] = b.fixed(fd) // overlayfs wants the highest first
-	}
-	at := b.fixed(b.layer(what, o))
-
-	var options []string
-	// A value may have 255 bytes. Kernels before 6.5 know no other way to give
-	// lower folders than one string of them all.
-	if all := strings.Join(lower, ":"); len(all) < 256 {
-		options = append(options, "lowerdir="+all)
-	} else {
-		for _, l := range lower {
-			options = append(options, "lowerdir+="+l)
-		}
-	}
-	// The layer must make sense on its own: no redirects, no files without data,
-	// and none followed that somebody has put there. userxattr implies both.
-	// volatile: what matters is what reaches BAILEY_HOME when the run is over,
-	// not what survives a power cut in the middle of it.
-	options = append(options, "upperdir="+at+"/upper", "workdir="+at+"/work",
-		"index=off", "volatile")
-	if b.id.rooted() {
-		options = append(options, "redirect_dir=nofollow", "metacopy=off")
-	} else {
-		options = append(options, "userxattr")
-	}
-	// The kernel makes a folder of its own in the layer, as the one who mounts,
-	// and gives a read-only view when it cannot: the host's root has no id in a
-	// layer whose ids are mapped.
-	b.as(insideRoot)
-	fs := b.newFS("overlay", b.calm(false), options...)
-	b.as(hostRoot)
-	return fs
-}
-
-// memoryLayer bounds a layer in memory. It is counted as the sandbox's memory.
-const memoryLayer = "size=2g"
-
-// layer takes the folder on the host that carries an overlay's writes, or makes
-// one in memory.
-func (b *builder) layer(what string, o driver.Overlay) spawn.Slot {
-	if o.Layer != "" {
-		layer := b.clone(o.Layer, b.openHost(o.Layer), false)
-		b.mapIDs(o.Layer, layer, o.HostIDs)
-		return layer
-	}
-	b.as(insideUser)
-	layer := b.newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, memoryLayer, "mode=0755")
-	for _, name := range []string{"upper", "work"} {
-		b.Do("make "+name+" of "+what, unix.SYS_MKDIRAT, spawn.From(layer), b.Str(name), spawn.Int(0o755))
-	}
-	b.as(hostRoot)
-	return layer
 }
 
 // assemble attaches the collected mounts and makes the rest.
@@ -152,8 +116,12 @@ func (b *builder) assemble(r driver.Root, m *mounts) {
 	b.Do("attach the new root", unix.SYS_MOVE_MOUNT, spawn.From(m.root), b.Str(""), noFD, b.Str(attachPoint), spawn.Int(unix.MOVE_MOUNT_F_EMPTY_PATH))
 	b.dirs["/"] = ground{m.root, on, r.Base != nil}
 	b.kernelFiles(m)
+	inRoot := "" // below what there is a root file system of a cell
 	for i, p := range r.Places {
 		o := on
+		if inRoot != "" && strings.HasPrefix(p.Target, inRoot) {
+			o = insideRoot
+		}
 		if p.Owned {
 			o = insideUser
 		}
@@ -170,6 +138,10 @@ func (b *builder) assemble(r driver.Root, m *mounts) {
 		case driver.Bind, driver.CoW, driver.Scratch:
 			isDir := p.IsDir || p.Kind != driver.Bind
 			b.attach(m.places[i], p.Target, isDir, insideUser)
+			if p.Kind == driver.CoW && p.Overlay.Root {
+				b.dirs[p.Target] = ground{m.places[i], insideRoot, true}
+				inRoot = p.Target + "/"
+			}
 		case driver.Mask:
 			b.mask(p.Target, p.IsDir, m)
 		}

@@ -41,7 +41,10 @@ func domain(spec driver.Spec) landlock.Config {
 // landlock enters the domain. It is the last thing that has to do with files
 // before the program: afterwards nothing can be mounted.
 func (b *builder) landlock(spec driver.Spec) {
-	plan := landlock.New(landlockABI(), domain(spec))
+	b.restrict(landlock.New(landlockABI(), domain(spec)))
+}
+
+func (b *builder) restrict(plan *landlock.Plan) {
 	if plan == nil {
 		return // a kernel without Landlock: the second wall is not there, and Probe says so
 	}

@@ -24,6 +24,8 @@ func (in *instance) watchMemory(limit int64) {
 		case <-in.spec.Held:
 		case <-in.done:
 			return
+		case <-in.left:
+			return
 		}
 	}
 	tick := time.NewTicker(memoryInterval)
@@ -32,9 +34,11 @@ func (in *instance) watchMemory(limit int64) {
 		select {
 		case <-in.done:
 			return
+		case <-in.left:
+			return
 		case <-tick.C:
 		}
-		total, name := residentBelow(in.proc.Pid)
+		total, name := residentBelow(in.first.pid)
 		if total > limit {
 			in.mu.Lock()
 			in.victim, in.peak = name, total

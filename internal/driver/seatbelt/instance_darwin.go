@@ -29,6 +29,7 @@ var _ driver.Instance = (*instance)(nil)
 
 func (in *instance) Terminal() *os.File             { return in.terminal }
 func (in *instance) Agent() *os.File                { return nil }
+func (in *instance) Outlet() *driver.Outlet         { return nil } // Translate refuses to ask for one
 func (in *instance) Stopped() <-chan syscall.Signal { return in.stopped }
 func (in *instance) Pid() int                       { return in.cmd.Process.Pid }
 func (in *instance) Done() <-chan struct{}          { return in.done }

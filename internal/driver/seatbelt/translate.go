@@ -36,6 +36,8 @@ func Translate(spec driver.Spec) (Plan, error) {
 		return p, bailey.Errorf(bailey.CodeNotAvailable, what, "run it over the host's own tools", "macOS cannot give a command another root file system")
 	case spec.Mount != nil:
 		return p, bailey.Errorf(bailey.CodeNotAvailable, what, "", "macOS has no detached file systems")
+	case spec.Outlet:
+		return p, bailey.Errorf(bailey.CodeNotAvailable, what, "run it without a network, or on Linux", "macOS has no network namespaces, so a way to the gate alone cannot be given")
 	case len(spec.Entry.Command) == 0:
 		return p, bailey.Errorf(bailey.CodeNotAvailable, what, "run one command at a time", "sandboxes that stay need processes of their own")
 	}

@@ -57,6 +57,7 @@ func TestTranslateRefuses(t *testing.T) {
 		{"container", func(s *driver.Spec) { s.Level = bailey.IsolationContainer }, bailey.CodeIsolationUnavailable},
 		{"root", func(s *driver.Spec) { s.Root.Base = &driver.Overlay{} }, bailey.CodeNotAvailable},
 		{"mount", func(s *driver.Spec) { s.Mount = os.Stdin }, bailey.CodeNotAvailable},
+		{"outlet", func(s *driver.Spec) { s.Outlet = true }, bailey.CodeNotAvailable},
 		{"agent", func(s *driver.Spec) { s.Entry = driver.Entry{Agent: "/x"} }, bailey.CodeNotAvailable},
 		{"cpus", func(s *driver.Spec) { s.Limits.CPUs = 1 }, bailey.CodeLimitUnavailable},
 		{"memory", func(s *driver.Spec) { s.Limits.Memory = 1 }, bailey.CodeLimitUnavailable},

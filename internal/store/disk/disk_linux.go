@@ -46,8 +46,15 @@ func tool() (string, error) {
 	return exec.LookPath(makeTool)
 }
 
-// Create makes an image of size bytes at path, which must not exist.
-func Create(path string, size int64) error {
+// Create makes an image of size bytes at path, which must not exist. It is as good
+// as the run that it belongs to, which does not survive a power cut either: it has
+// no journal.
+func Create(path string, size int64) error { return create(path, size, "^has_journal") }
+
+// CreateLasting makes an image as Create does, whose files survive a power cut.
+func CreateLasting(path string, size int64) error { return create(path, size, "has_journal") }
+
+func create(path string, size int64, journal string) error {
 	const what = "make the sandbox's disk"
 	if err := Available(); err != nil {
 		return err
@@ -62,7 +69,7 @@ func Create(path string, size int64) error {
 	err = f.Truncate(size)
 	f.Close()
 	if err == nil {
-		err = format(path)
+		err = format(path, journal)
 	}
 	if err != nil {
 		os.Remove(path)
@@ -71,15 +78,14 @@ func Create(path string, size int64) error {
 	return nil
 }
 
-// format makes the file system. No journal: the image is as good as the run it
-// belongs to, which does not survive a power cut either. No reserved blocks:
-// the sandbox is not root to this file system.
-func format(path string) error {
+// format makes the file system. No reserved blocks: the sandbox is not root to this
+// file system.
+func format(path, journal string) error {
 	mke2fs, err := tool()
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(mke2fs, "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0",
+	cmd := exec.Command(mke2fs, "-q", "-F", "-t", "ext4", "-O", journal, "-m", "0",
 		"-E", "lazy_itable_init=1,nodiscard", path)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -90,7 +96,7 @@ func format(path string) error {
 }
 
 // Mount is an image that is mounted, attached nowhere.
-type Mount struct{ f *os.File }
+type Mount struct{ f, fresh *os.File }
 
 // Open mounts the image at path. The loop device goes with the last descriptor.
 func Open(path string) (*Mount, error) {
@@ -107,22 +113,56 @@ func Open(path string) (*Mount, error) {
 		return fail("attach a loop device", err)
 	}
 	defer unix.Close(loop)
+	f, step, err := mount(name)
+	if err != nil {
+		return fail(step, err)
+	}
+	return &Mount{f: f}, nil
+}
+
+// mount mounts a loop device's file system; step names what has failed.
+func mount(device string) (f *os.File, step string, err error) {
 	fs, err := unix.Fsopen("ext4", unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return fail("fsopen", err)
+		return nil, "fsopen", err
 	}
 	defer unix.Close(fs)
-	if err := unix.FsconfigSetString(fs, "source", name); err != nil {
-		return fail("fsconfig", err)
+	if err := unix.FsconfigSetString(fs, "source", device); err != nil {
+		return nil, "fsconfig", err
 	}
 	if err := unix.FsconfigCreate(fs); err != nil {
-		return fail("mount ext4", err)
+		return nil, "mount ext4", err
 	}
 	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 	if err != nil {
-		return fail("fsmount", err)
+		return nil, "fsmount", err
 	}
-	return &Mount{os.NewFile(uintptr(fd), "disk")}, nil
+	return os.NewFile(uintptr(fd), "disk"), "", nil
+}
+
+// Fresh gives another mount of the same file system, also attached nowhere: one
+// can be attached once only. It stays the Mount's and is closed by the next call.
+func (m *Mount) Fresh() (*os.File, error) {
+	const what = "mount the sandbox's disk"
+	var st unix.Stat_t
+	err := unix.Fstat(int(m.f.Fd()), &st)
+	if err != nil {
+		return nil, bailey.Errorf(bailey.CodeStorage, what, "", "%w", err)
+	}
+	f, step, err := mount("/dev/loop" + strconv.Itoa(int(unix.Minor(st.Dev))))
+	if err != nil {
+		return nil, bailey.Errorf(bailey.CodeStorage, what, "", "%s: %w", step, err)
+	}
+	var got unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &got); err != nil || got.Dev != st.Dev {
+		f.Close()
+		return nil, bailey.Errorf(bailey.CodeStorage, what, "", "the loop device has another file system now")
+	}
+	if m.fresh != nil {
+		m.fresh.Close()
+	}
+	m.fresh = f
+	return f, nil
 }
 
 // attach finds a free loop device for the image. Another process may take the
@@ -155,6 +195,9 @@ func attach(img int) (string, int, error) {
 	}
 }
 
+// Adopt makes a Mount of the descriptor of one, which is the Mount's from then on.
+func Adopt(f *os.File) *Mount { return &Mount{f: f} }
+
 // File is the descriptor of the mount. It stays the Mount's.
 func (m *Mount) File() *os.File { return m.f }
 
@@ -178,6 +221,9 @@ func (m *Mount) Full() bool {
 func (m *Mount) Close() error {
 	if m == nil {
 		return nil
+	}
+	if m.fresh != nil {
+		m.fresh.Close()
 	}
 	if err := m.f.Close(); !errors.Is(err, os.ErrClosed) {
 		return err

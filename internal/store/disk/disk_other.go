@@ -21,11 +21,20 @@ func Available() error { return unavailable() }
 // Create fails with limit_unavailable.
 func Create(string, int64) error { return unavailable() }
 
+// CreateLasting fails with limit_unavailable.
+func CreateLasting(string, int64) error { return unavailable() }
+
 // Mount is never made here.
 type Mount struct{}
 
 // Open fails with limit_unavailable.
 func Open(string) (*Mount, error) { return nil, unavailable() }
+
+// Adopt gives what is of no use.
+func Adopt(*os.File) *Mount { return &Mount{} }
+
+// Fresh fails with limit_unavailable.
+func (*Mount) Fresh() (*os.File, error) { return nil, unavailable() }
 
 // File is nil.
 func (*Mount) File() *os.File { return nil }

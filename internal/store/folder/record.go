@@ -69,6 +69,10 @@ type Record struct {
 	// Disk is the size in bytes of the disk that the layers lie on; 0 if they
 	// lie in the run's folder. See Run.LayerDir.
 	Disk int64 `json:"disk,omitempty"`
+	// Policy is the digest of what it may reach, and Egress how what it sends
+	// gets to the gate; both are empty for a run without a network.
+	Policy string `json:"policy,omitempty"`
+	Egress string `json:"egress,omitempty"`
 	// Started is when Create was called, or Begin for a run made ahead. A host
 	// file whose change time is later was changed while the run went on. Linux
 	// stamps files with a clock that may lag behind by a tick (at most 10 ms), so

@@ -154,23 +154,7 @@ func (g *Group) setFrozen(ctx context.Context, on bool) error {
 			err = waitFor(ctx, g.v2, "cgroup.events", func(s string) bool { return field(s, "frozen") == want })
 		}
 	case g.freeze != "":
-		err = g.retry(ctx, func() (bool, error) {
-			if err := write(g.freeze, "freezer.state", state); err != nil {
-				return false, err
-			}
-			got, err := read(g.freeze, "freezer.state")
-			if err != nil || got == state {
-				return true, err
-			}
-			if on {
-				// A task that waits in vfork keeps the group in FREEZING until
-				// its child gets on, which may be frozen already: let go.
-				if err := write(g.freeze, "freezer.state", "THAWED"); err != nil {
-					return false, err
-				}
-			}
-			return false, nil
-		})
+		err = g.setFrozenV1(ctx, state)
 	default:
 		return bailey.Errorf(bailey.CodeNotAvailable, what, "", "this host has no control group for it")
 	}
@@ -181,6 +165,30 @@ func (g *Group) setFrozen(ctx context.Context, on bool) error {
 		return bailey.Errorf(bailey.CodeSetupFailed, what, "", "%w", err)
 	}
 	return nil
+}
+
+// setFrozenV1 brings a group of version 1 into a state. One that is FREEZING may stay
+// so for ever: a task that waits in vfork is not frozen before its child gets on, and
+// the child may be frozen already. After a while, longer each time, all are let go
+// for a moment.
+func (g *Group) setFrozenV1(ctx context.Context, state string) error {
+	patience := time.Millisecond
+	return g.retry(ctx, func() (bool, error) {
+		if err := write(g.freeze, "freezer.state", state); err != nil {
+			return false, err
+		}
+		for begun := time.Now(); ; time.Sleep(50 * time.Microsecond) {
+			got, err := read(g.freeze, "freezer.state")
+			if err != nil || got == state {
+				return true, err
+			}
+			if time.Since(begun) >= patience || ctx.Err() != nil {
+				break
+			}
+		}
+		patience = min(2*patience, 32*time.Millisecond)
+		return false, write(g.freeze, "freezer.state", "THAWED")
+	})
 }
 
 // v2orFreezer gives the arguments of the write that thaws.

@@ -375,6 +375,57 @@ func TestLiveFreezeAndThaw(t *testing.T) {
 	})
 }
 
+// spawnVariable makes this test program one that starts programs all the time, by
+// vfork, which is what a version 1 freezer gets stuck on.
+const spawnVariable = "BAILEY_TEST_SPAWNS"
+
+func TestSpawns(t *testing.T) {
+	if os.Getenv(spawnVariable) == "" {
+		t.Skip("part of TestLiveFreezeUnderLoad")
+	}
+	for range 4 {
+		go func() {
+			for {
+				exec.Command("/bin/true").Run()
+			}
+		}()
+	}
+	fmt.Println("started")
+	io.Copy(io.Discard, os.Stdin)
+}
+
+func TestLiveFreezeUnderLoad(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forEachHost(t, func(t *testing.T, h *Host) {
+		if !h.CanFreeze() {
+			return
+		}
+		g := newGroup(t, h, bailey.Limits{Pids: 1000})
+		cmd := command(t, g, "exec "+program+" -test.run '^TestSpawns$'")
+		cmd.Env = append(os.Environ(), spawnVariable+"=1")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		start(t, cmd)
+		for range 20 {
+			if err := g.Freeze(deadline(t)); err != nil {
+				t.Fatal(err)
+			}
+			if err := g.Thaw(deadline(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestLiveRemoveWaits removes a group whose last process is about to end.
 func TestLiveRemoveWaits(t *testing.T) {
 	forEachHost(t, func(t *testing.T, h *Host) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -97,12 +98,23 @@ func Seal(name string, fill func(io.Writer) error) (int, error) {
 		return -1, err
 	}
 	seals := unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		return -1, err
+	// Pages that somebody holds for a moment, as the kernel does itself when it moves or
+	// ages memory, make it busy after some 150 ms.
+	for late := time.Now().Add(sealWithin); ; {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+		if err == nil {
+			break
+		}
+		if err != unix.EBUSY || time.Now().After(late) {
+			return -1, fmt.Errorf("seal the copy: %w", err)
+		}
 	}
 	// The number must outlive f, and be none that a child puts in place.
 	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64)
 }
+
+// sealWithin bounds the wait for pages that somebody holds.
+const sealWithin = 5 * time.Second
 
 // Argv builds pid 1's own argument list: the paths to try, then the command.
 func Argv(candidates, command []string) []string {

@@ -18,6 +18,9 @@ type Options struct {
 	// sethostname and setdomainname are allowed, and what a process may do
 	// with them is left to the kernel's checks of capabilities.
 	NestedUserNS bool
+	// PacketSockets allows sockets of AF_PACKET, with which a program that has a
+	// network of its own sends and gets packets of a card that it has the rights over.
+	PacketSockets bool
 	// NoSetUID refuses to give a file the set-user-id bit: for a sandbox whose
 	// files are the host's own, where such a program would lend its owner's
 	// rights to everybody on the host. KeepOpenat2 leaves openat2, which a
@@ -78,6 +81,9 @@ func Filter(o Options) ([]unix.SockFilter, error) {
 		if p.rule != nil {
 			p.rule(on, &acts, &rules)
 		}
+	}
+	if o.PacketSockets {
+		allowPackets(&acts, &rules)
 	}
 	if o.NoSetUID {
 		refuseSetUID(o.KeepOpenat2, &acts, &rules)

@@ -31,6 +31,7 @@ var parts = map[string]func(omit []string){
 	"attempt": childAttempt,
 	"x32":     childX32,
 	"int80":   childInt80,
+	"entry":   func([]string) { int80()(); fmt.Print(0) },
 }
 
 func TestMain(m *testing.M) {
@@ -403,24 +404,34 @@ func childX32(omit []string) {
 	fmt.Print(int(errno))
 }
 
-// childInt80 calls getpid through the i386 entry, from machine code in a page
-// of its own: mov eax, 20; int 0x80; ret.
 func childInt80(omit []string) {
+	call := int80()
+	installAll(omit)
+	call()
+	fmt.Print(0)
+}
+
+// int80 calls getpid through the i386 entry, from machine code in a page of its
+// own: mov eax, 20; int 0x80; ret.
+func int80() (call func()) {
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
 	check(err)
 	copy(page, []byte{0xb8, 20, 0, 0, 0, 0xcd, 0x80, 0xc3})
 	code := &page[0]
 	fn := unsafe.Pointer(&code)
-	installAll(omit)
-	(*(*func())(unsafe.Pointer(&fn)))()
-	fmt.Print(0)
+	return *(*func())(unsafe.Pointer(&fn))
 }
 
 func TestLiveOtherEntriesKill(t *testing.T) {
 	if !hasX32 {
 		t.Skip("needs host amd64: x32 and int 0x80 exist there only")
 	}
-	for part, name := range map[string]string{"x32": "x32", "int80": "other-abi"} {
+	entries := map[string]string{"x32": "x32", "int80": "other-abi"}
+	if _, exit := child(t, "entry", ""); exit != nil {
+		t.Log("int 0x80 faults on this machine without any filter, so that there is nothing to close")
+		delete(entries, "int80")
+	}
+	for part, name := range entries {
 		out, exit := child(t, part, "")
 		if exit == nil || exit.Sys().(syscall.WaitStatus).Signal() != unix.SIGSYS {
 			t.Errorf("%s: %v, %q; want death by SIGSYS", part, exit, out)

@@ -136,3 +136,11 @@ var protections = [...]protection{
 	{name: "x32", what: "the x32 numbers of amd64 (killed): a second door to every call"},
 	{name: "other-abi", what: "calls through another architecture's entry, such as int 0x80 (killed): other numbers for every call"},
 }
+
+// allowPackets adds AF_PACKET to what socket allows, where that is a rule.
+func allowPackets(acts *[newest + 1]action, rules *ruleSet) {
+	if act := acts[unix.SYS_SOCKET]; act >= firstRule {
+		r := &rules.rules[act-firstRule]
+		*r = append(*r, clause{act: allow, n: 1, conds: [2]cond{{arg: 0, values: []uint32{unix.AF_PACKET}}}})
+	}
+}

@@ -1,0 +1,157 @@
+package share
+
+import (
+	"fmt"
+	"path"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bailey-sandbox/bailey"
+)
+
+// State is what a server knows of its conversation, for the memory of a machine that goes on
+// elsewhere: without it, what the machine remembers means nothing.
+type State struct {
+	Next    uint64        `json:"next"`
+	NextFH  uint64        `json:"next_fh"`
+	Nodes   []savedNode   `json:"nodes"`
+	Handles []savedHandle `json:"handles"`
+	// Pending are requests that the machine has made and nobody has begun.
+	Pending []byte `json:"pending"`
+}
+
+type savedNode struct {
+	ID      uint64   `json:"id"`
+	Names   []string `json:"names"` // paths; none when they are gone
+	Lookups uint64   `json:"lookups"`
+}
+
+type savedHandle struct {
+	FH    uint64   `json:"fh"`
+	Node  uint64   `json:"node"`
+	Flags int      `json:"flags"`
+	List  []string `json:"list,omitempty"` // of a folder whose reading has begun
+}
+
+// Hold lets nothing more begin, and waits until what has begun is done and answered. What
+// arrives from then on is kept for State.
+func (s *Server) Hold() {
+	s.gate.Lock()
+	s.held = true
+	s.gate.Unlock()
+	s.work.Wait()
+}
+
+// State tells what there is, after Hold and once Serve has returned. A file that is open and
+// has no name any more cannot be found again: restore_incomplete.
+func (s *Server) State() (State, error) {
+	st := State{Next: s.next, NextFH: s.nextFH, Pending: slices.Clone(s.in)}
+	for id, n := range s.nodes {
+		saved := savedNode{ID: id, Lookups: n.lookups}
+		if p, ok := n.path(); ok {
+			saved.Names = append(saved.Names, p)
+			for _, a := range n.also {
+				if dir, ok := a.parent.path(); ok {
+					saved.Names = append(saved.Names, path.Join(dir, a.name))
+				}
+			}
+		}
+		st.Nodes = append(st.Nodes, saved)
+	}
+	for fh, h := range s.handles {
+		p, ok := h.node.path()
+		if !ok {
+			return st, bailey.Errorf(bailey.CodeRestoreIncomplete, "keep the open files of the virtual machine", "close it, or keep files only", "a file that was removed is still open")
+		}
+		flags, err := unix.FcntlInt(uintptr(h.fd), unix.F_GETFL, 0)
+		if err != nil {
+			return st, fmt.Errorf("%s: %w", p, err)
+		}
+		saved := savedHandle{FH: fh, Node: h.node.id, Flags: flags & (unix.O_ACCMODE | unix.O_DIRECTORY)}
+		for _, d := range h.list {
+			saved.List = append(saved.List, d.name)
+		}
+		st.Handles = append(st.Handles, saved)
+	}
+	// Parents first: a path names no node that does not exist yet.
+	slices.SortFunc(st.Nodes, func(a, b savedNode) int { return int(int64(a.ID) - int64(b.ID)) })
+	return st, nil
+}
+
+// Resume opens the folder for a machine whose memory is of another one's. What that one had open
+// has to be there.
+func Resume(o Options, st State) (*Server, error) {
+	s, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	fail := func(what string, err error) (*Server, error) {
+		s.Close()
+		return nil, bailey.Errorf(bailey.CodeRestoreIncomplete, "find the files of the virtual machine again", "restore it from a snapshot of files", "%s: %w", what, err)
+	}
+	s.next, s.nextFH, s.in = st.Next, st.NextFH, slices.Clone(st.Pending)
+	byPath := map[string]savedNode{}
+	for _, n := range st.Nodes {
+		for _, p := range n.Names {
+			byPath[p] = n
+		}
+	}
+	var place func(p string) (*node, error)
+	place = func(p string) (*node, error) {
+		if p == "." {
+			return s.nodes[rootID], nil
+		}
+		saved, ok := byPath[p]
+		if !ok {
+			return nil, unix.ENOENT
+		}
+		parent, err := place(path.Dir(p))
+		if err != nil {
+			return nil, err
+		}
+		n := s.nodes[saved.ID]
+		if n == nil {
+			n = &node{id: saved.ID, lookups: saved.Lookups, live: parent.live || s.live[p]}
+			s.nodes[n.id] = n
+		}
+		if parent.kids[path.Base(p)] != n {
+			s.attach(n, parent, path.Base(p))
+		}
+		return n, nil
+	}
+	for _, saved := range st.Nodes {
+		if saved.ID == rootID {
+			continue
+		}
+		if len(saved.Names) == 0 {
+			s.nodes[saved.ID] = &node{id: saved.ID, lookups: saved.Lookups}
+		}
+		for _, p := range saved.Names {
+			if _, err := place(p); err != nil {
+				return fail(p, err)
+			}
+		}
+	}
+	for _, saved := range st.Handles {
+		n := s.nodes[saved.Node]
+		if n == nil {
+			return fail("an open file", unix.ENOENT)
+		}
+		p, _ := n.path()
+		fd, err := s.at(n, saved.Flags|unix.O_NONBLOCK)
+		if err != nil {
+			return fail(p, err)
+		}
+		h := &handle{fd: fd, node: n, writes: saved.Flags&unix.O_ACCMODE != unix.O_RDONLY}
+		for _, name := range saved.List {
+			h.list = append(h.list, dirent{ino: 1, name: name})
+		}
+		s.handles[saved.FH] = h
+		if n.open == nil {
+			n.open = map[*handle]bool{}
+		}
+		n.open[h] = true
+	}
+	return s, nil
+}
