@@ -50,6 +50,7 @@ func Apply(ctx context.Context, run *folder.Run, set *Set, opts ApplyOptions) (*
 	}
 	defer a.close()
 	a.set, a.opts = set, opts
+	a.report.forced = opts.Force
 	if err := a.all(); err != nil {
 		return a.report, applyError(err)
 	}

@@ -223,6 +223,12 @@ func TestConflicts(t *testing.T) {
 				if b, _ := os.ReadFile(filepath.Join(ws, c.path)); string(b) != c.after {
 					t.Errorf("after force it is %q", b)
 				}
+			} else if !r.Complete() {
+				var b bytes.Buffer
+				must(t, r.Write(&b))
+				if strings.Contains(b.String(), "--force") || c.path == "dir" && !strings.Contains(b.String(), "the host's own") {
+					t.Errorf("the advice after a forced apply: %s", b.String())
+				}
 			}
 			r, err = Revert(ctx, s.run)
 			clean(t, r, err)

@@ -148,6 +148,12 @@ func (a *applier) commit(w *work) error {
 		}
 	case actRmdir:
 		err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
+		if (errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST)) && a.opts.Force && a.inGit(c) {
+			// The host has put something there since, as its own git does with
+			// objects. A repository is whole with it, and it is not the sandbox's.
+			a.report.Same++
+			return a.drop(w)
+		}
 		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
 			return lost("it holds something that the sandbox did not delete")
 		}

@@ -2,6 +2,7 @@ package changes
 
 import (
 	"bytes"
+	"crypto/sha1"
 	"fmt"
 	"os"
 	"os/exec"
@@ -80,18 +81,29 @@ func fsck(t *testing.T, ws string) {
 	mustGit(t, ws, "status")
 }
 
+// besides is a text of the host's that git keeps in the same folder of its objects as the text base,
+// which the sandbox may have removed since.
+func besides(base string) string {
+	object := func(s string) [sha1.Size]byte { return sha1.Sum(fmt.Appendf(nil, "blob %d\x00%s", len(s), s)) }
+	for i := 0; ; i++ {
+		if s := fmt.Sprintf("host %d\n", i); object(s)[0] == object(base)[0] {
+			return s
+		}
+	}
+}
+
 var hostGit = map[string]struct {
 	act  func(t *testing.T, ws string)
 	held bool
 }{
 	"nothing": {func(*testing.T, string) {}, false},
 	"commit": {func(t *testing.T, ws string) {
-		put(t, filepath.Join(ws, "h"), "host\n")
+		put(t, filepath.Join(ws, "h"), besides("base\n"))
 		mustGit(t, ws, "add", "h")
 		mustGit(t, ws, "commit", "-qm", "host")
 	}, true},
 	"add": {func(t *testing.T, ws string) {
-		put(t, filepath.Join(ws, "h"), "host\n")
+		put(t, filepath.Join(ws, "h"), besides("base\n"))
 		mustGit(t, ws, "add", "h")
 	}, true},
 	"file": {func(t *testing.T, ws string) { put(t, filepath.Join(ws, "h"), "host\n") }, false},

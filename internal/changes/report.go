@@ -22,6 +22,7 @@ type Report struct {
 	Conflicts []Conflict `json:"conflicts"` // paths left alone because the host has changed
 	Refused   []Refusal  `json:"refused"`   // paths that are never applied, or could not be
 	revert    bool       // of a Revert
+	forced    bool       // of an Apply with Force
 }
 
 // Complete says whether nothing of the set is left to do.
@@ -132,7 +133,10 @@ func (r *Report) Write(w io.Writer) error {
 			r.because(out, held)
 		}
 	}
-	if plain {
+	switch {
+	case plain && r.forced:
+		fmt.Fprintln(out, "  next: what is there is the host's own and newer than the run; keep it, or remove it yourself")
+	case plain:
 		fmt.Fprintln(out, "  next: `bailey apply --force` takes the sandbox's side, `--merge` merges text that both sides have changed")
 	}
 	switch {
