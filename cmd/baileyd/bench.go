@@ -29,11 +29,11 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	if len(args) == 2 && args[0] == gatebench.Inside {
 		return report(stderr, gatebench.RunInside(ctx, args[1], stdout, stderr))
 	}
-	if len(args) == 1 && args[0] != "gate" && args[0] != "lifecycle" && !strings.HasPrefix(args[0], "-") {
+	if len(args) == 1 && args[0] != "gate" && args[0] != "lifecycle" && args[0] != "kernels" && !strings.HasPrefix(args[0], "-") {
 		return report(stderr, gatebench.Servant(args[0], os.Stdin, stdout))
 	}
-	if len(args) > 0 && args[0] == "lifecycle" {
-		return benchLifecycle(ctx, args[1:], stdout, stderr)
+	if len(args) > 0 && (args[0] == "lifecycle" || args[0] == "kernels") {
+		return benchLifecycle(ctx, args[0] == "kernels", args[1:], stdout, stderr)
 	}
 	o := gatebench.Defaults()
 	fs := pflag.NewFlagSet("bench gate", pflag.ContinueOnError)
@@ -59,7 +59,7 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		err = fmt.Errorf("there is nothing else it does here")
 	}
 	if err != nil {
-		return fail(stderr, *asJSON, bailey.Errorf(bailey.CodeUsage, "run bailey bench", "write: bailey bench gate, bailey bench lifecycle, or bailey bench run", "%w", err))
+		return fail(stderr, *asJSON, bailey.Errorf(bailey.CodeUsage, "run bailey bench", "write: bailey bench run, gate, lifecycle or kernels", "%w", err))
 	}
 	o.Tell = terminal.Is(os.Stderr)
 	r, err := gatebench.Run(ctx, o, stderr)

@@ -17,10 +17,10 @@ import (
 	"github.com/bailey-sandbox/bailey/internal/terminal"
 )
 
-// benchCommand is `bailey bench run`, and leads to `bailey bench gate` and `bailey bench lifecycle`. It exits with 0 when it could measure,
+// benchCommand is `bailey bench run`, and leads to `bailey bench gate`, lifecycle and kernels. It exits with 0 when it could measure,
 // whatever the numbers are; with --strict it exits with 1 when a target is missed.
 func benchCommand(inv *invocation) (int, error) {
-	if len(inv.Args) > 0 && (inv.Args[0] == "gate" || inv.Args[0] == "lifecycle") {
+	if len(inv.Args) > 0 && slices.Contains([]string{"gate", "lifecycle", "kernels"}, inv.Args[0]) {
 		// What is measured, and what it takes to measure it, baileyd has.
 		inv.Args = slices.Insert(inv.Args, 1, "--as", command.Version())
 		return delegateCommand(inv)
@@ -43,7 +43,7 @@ func benchCommand(inv *invocation) (int, error) {
 		return 0, err
 	}
 	if len(args) != 1 || args[0] != "run" {
-		return 0, bailey.Errorf(bailey.CodeUsage, "run bailey bench", "write: bailey bench run, bailey bench gate, or bailey bench lifecycle", "there is nothing else it does")
+		return 0, bailey.Errorf(bailey.CodeUsage, "run bailey bench", "write: bailey bench run, gate, lifecycle or kernels", "there is nothing else it does")
 	}
 	if o.Bailey, err = os.Executable(); err != nil {
 		return 0, bailey.Errorf(bailey.CodeNotAvailable, "find this program", "", "%w", err)

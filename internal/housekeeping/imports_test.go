@@ -99,7 +99,7 @@ var rooms = map[string][]string{
 		".", "policy", "internal/bench/result", "internal/driver", "internal/driver/linux/netfilter", "internal/gate/control", "internal/secrets", "internal/secrets/vault", "internal/store/folder",
 	},
 	// The API's client is what it measures with.
-	"internal/bench/lifebench": {".", "api", "client", "internal/bench/peer", "internal/bench/result", "internal/store/folder"},
+	"internal/bench/lifebench": {".", "api", "client", "internal/microvm/kit", "internal/bench/peer", "internal/bench/result", "internal/store/folder"},
 	"internal/cli/values":      {"."},
 	"internal/cli/command":     {".", "internal/terminal"},
 	"internal/cli/client":      {".", "api", "client", "internal/cli/command", "internal/cli/values", "internal/server/mcp", "internal/terminal"},

@@ -30,14 +30,18 @@ type bench struct {
 	command command // first of each sandbox: node -v where it is there
 	crun    *peer.Crun
 	noCrun  string // why not
+	peers          // of kernels
 }
 
-// measures are all there are, by name. Weight is the share of the time.
-var measures = []struct {
+// measure is one by name. Weight is its share of the time.
+type measure struct {
 	name   string
 	weight int
 	run    func(*bench, context.Context, pace) (Measure, error)
-}{
+}
+
+// lifecycle are the measures of what happens to a sandbox.
+var lifecycle = []measure{
 	{"first", 6, (*bench).first},
 	{"warm", 6, (*bench).warmed},
 	{"sequential", 6, (*bench).sequential},
@@ -50,10 +54,18 @@ var measures = []struct {
 	{"idle", 8, (*bench).idle},
 }
 
-// Names gives the names of the measures.
-func Names() []string {
+// measures are those that a benchmark makes.
+func (o Options) measures() []measure {
+	if o.Kernels {
+		return kernels
+	}
+	return lifecycle
+}
+
+// Names gives the names of the measures: of `bailey bench kernels`, or of `bailey bench lifecycle`.
+func Names(ofKernels bool) []string {
 	var names []string
-	for _, m := range measures {
+	for _, m := range (Options{Kernels: ofKernels}).measures() {
 		names = append(names, m.name)
 	}
 	return names
@@ -76,11 +88,10 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	if b.crun != nil {
 		report.Machine.Programs["crun"] = result.ProgramVersion(b.crun.Program, nil)
 	}
-	chosen := slices.DeleteFunc(slices.Clone(measures), func(m struct {
-		name   string
-		weight int
-		run    func(*bench, context.Context, pace) (Measure, error)
-	}) bool {
+	if b.runsc != nil {
+		report.Machine.Programs["runsc"] = result.ProgramVersion(b.runsc.Program, nil)
+	}
+	chosen := slices.DeleteFunc(slices.Clone(opt.measures()), func(m measure) bool {
 		return len(opt.Only) > 0 && !slices.Contains(opt.Only, m.name)
 	})
 	weights := 0
@@ -176,6 +187,9 @@ func (b *bench) setUp(ctx context.Context) error {
 	if err := b.probe(ctx); err != nil {
 		return err
 	}
+	if b.opt.Kernels {
+		return b.findPeers(ctx)
+	}
 	return b.findCrun(ctx)
 }
 
@@ -249,8 +263,13 @@ func (b *bench) features(level bailey.Isolation) []string {
 	if b.limits == (bailey.Limits{}) {
 		f[2] = "no memory limit, and pids by rlimit: this user can set none"
 	}
-	if level == bailey.IsolationContainer {
+	switch level {
+	case bailey.IsolationContainer:
 		f[3] = "11 capabilities, no_new_privs"
+	case bailey.IsolationGVisor:
+		f = append(f, "gVisor's kernel, in a container of Bailey's own")
+	case bailey.IsolationMicroVM:
+		f = append(f, "a virtual machine, emulated, in a container of Bailey's own")
 	}
 	return f
 }

@@ -10,6 +10,9 @@ import (
 
 // Options say what to measure.
 type Options struct {
+	// Kernels measures the levels with a kernel of their own, and not what happens to
+	// sandboxes at the others.
+	Kernels bool
 	Rounds  int           // sandboxes of each subject: one after the other, staggered, at once
 	Stagger time.Duration // between two beginnings
 	Turns   int           // of each subject, where no sandbox is made for one: forks, snapshots, resumes
@@ -31,13 +34,20 @@ type Options struct {
 	Progress func(measure string, done, of int)
 }
 
-// Defaults are what `bailey bench lifecycle` does without flags; they end within
-// three minutes.
+// Defaults are what `bailey bench lifecycle` does without flags; they end within three minutes.
 func Defaults() Options {
 	return Options{
 		Rounds: 100, Stagger: 50 * time.Millisecond, Turns: 20, Execs: 1000, Files: 100_000, Idle: 100, Watch: 2 * time.Second,
 		Limit: 135 * time.Second,
 	}
+}
+
+// KernelDefaults are what `bailey bench kernels` does without flags. Machines that are emulated
+// boot for seconds: it ends within eight minutes.
+func KernelDefaults() Options {
+	o := Defaults()
+	o.Kernels, o.Turns, o.Execs, o.Watch, o.Limit = true, 10, 200, 5*time.Second, 6*time.Minute
+	return o
 }
 
 // Quick are Options that end within half a minute.
@@ -52,8 +62,8 @@ func (o Options) hard() time.Duration { return o.Limit + o.Limit/3 }
 
 func (o Options) check() error {
 	for _, name := range o.Only {
-		if !slices.Contains(Names(), name) {
-			return bailey.Errorf(bailey.CodeUsage, "measure "+name, "choose from "+strings.Join(Names(), ", "), "there is no such measure")
+		if names := Names(o.Kernels); !slices.Contains(names, name) {
+			return bailey.Errorf(bailey.CodeUsage, "measure "+name, "choose from "+strings.Join(names, ", "), "there is no such measure")
 		}
 	}
 	if min(o.Rounds, o.Turns, o.Execs, o.Files, o.Idle) < 1 || min(o.Stagger, o.Watch, o.Limit) <= 0 {

@@ -18,29 +18,41 @@ import (
 // made ahead is not made while something is measured.
 const keptReady = 2
 
-// warmed: the sandbox was made before it was asked for. It has a daemon of its own,
-// since whoever measures what is made anew must not share the machine with a pool that
-// fills itself.
-func (b *bench) warmed(ctx context.Context, p pace) (m Measure, err error) {
-	m.What = fmt.Sprintf("one after the other, in turns, from %d kept ready, the first command is echo hi: %s", keptReady, howCreated)
-	dir := filepath.Join(b.dir, "warm")
+// readyService starts a daemon that keeps sandboxes of a level ready. Whoever measures what is
+// made anew must not share the machine with a pool that fills itself. end stops it.
+func (b *bench) readyService(ctx context.Context, level bailey.Isolation) (own *service, end func() error, err error) {
+	dir := filepath.Join(b.dir, "warm-"+level.String())
 	if err := os.Mkdir(dir, 0o711); err != nil {
-		return m, bailey.Errorf(bailey.CodeStorage, "make a folder for the benchmark", "", "%w", err)
+		return nil, nil, bailey.Errorf(bailey.CodeStorage, "make a folder for the benchmark", "", "%w", err)
 	}
 	config := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "warm: [{template: host, level: container, count: %d}]\n", keptReady), 0o600); err != nil {
-		return m, bailey.Errorf(bailey.CodeStorage, "write the benchmark's configuration", "", "%w", err)
+	if err := os.WriteFile(config, fmt.Appendf(nil, "warm: [{template: host, level: %s, count: %d}]\n", level, keptReady), 0o600); err != nil {
+		return nil, nil, bailey.Errorf(bailey.CodeStorage, "write the benchmark's configuration", "", "%w", err)
 	}
-	own, err := startService(ctx, dir, b.opt.Programs, "", "--config", config)
+	if own, err = startService(ctx, dir, b.opt.Programs, "", "--config", config); err != nil {
+		return nil, nil, err
+	}
+	return own, func() error { return errors.Join(own.stop(), folder.RemoveTree(dir)) }, nil
+}
+
+// taker takes sandboxes that are ready.
+func (b *bench) taker(own *service, level bailey.Isolation, name string) *subject {
+	// A control group has its limits from its begin on: what is kept ready has those
+	// that hold by default.
+	s := (&bench{opt: b.opt, service: own}).fromReady(level, name, echo)
+	s.features = append(b.features(level), "made before it was asked for", "limits by default")
+	return s
+}
+
+// warmed: the sandbox was made before it was asked for.
+func (b *bench) warmed(ctx context.Context, p pace) (m Measure, err error) {
+	m.What = fmt.Sprintf("one after the other, in turns, from %d kept ready, the first command is echo hi: %s", keptReady, howCreated)
+	own, end, err := b.readyService(ctx, bailey.IsolationContainer)
 	if err != nil {
 		return m, err
 	}
-	defer func() { err = errors.Join(err, own.stop(), folder.RemoveTree(dir)) }()
-	// A control group has its limits from its begin on: what is kept ready has those
-	// that hold by default.
-	ready := &bench{opt: b.opt, service: own}
-	taker := ready.ours(bailey.IsolationContainer, warm, echo)
-	taker.features = append(b.features(bailey.IsolationContainer), "made before it was asked for", "limits by default")
+	defer func() { err = errors.Join(err, end()) }()
+	taker := b.taker(own, bailey.IsolationContainer, warm)
 	all := []*subject{taker}
 	other, err := b.peer(1, echo)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,12 +46,10 @@ type Crun struct {
 	Limits  bailey.Limits
 }
 
-// view is one overlay of a container.
-type view struct{ lower, at, layer string }
-
 // Container is a bundle that can be run again and again, one run at a time.
 type Container struct {
 	views   []view
+	owner   int // of what is written
 	program Program
 }
 
@@ -69,17 +66,10 @@ func (c *Crun) Prepare(name string, command ...string) (*Container, error) {
 	if err := bundle(dir, unique, command, c.Limits); err != nil {
 		return failed(err)
 	}
-	lower := make([]string, len(c.Root.Layers))
-	for i, l := range c.Root.Layers {
-		lower[len(lower)-1-i] = l
-	}
-	views := []view{{strings.Join(lower, ":"), filepath.Join(dir, "rootfs"), filepath.Join(dir, "layer-0")}}
-	for i, b := range c.Root.Binds {
-		views = append(views, view{b.Source, filepath.Join(dir, "rootfs", b.Target), filepath.Join(dir, "layer-"+strconv.Itoa(i+1))})
-	}
+	views := viewsOf(c.Root, dir)
 	const unified = "/sys/fs/cgroup/unified"
 	_, hybrid := os.Stat(unified)
-	return &Container{views: views, program: Program{
+	return &Container{views: views, owner: crunBase, program: Program{
 		Argv: []string{c.Program, "--root", filepath.Join(c.Dir, "state"), "--cgroup-manager=cgroupfs", "run", "--bundle", dir, unique},
 		Env:  []string{"PATH=" + SearchPath}, Dir: dir, Flags: unix.CLONE_NEWNS,
 		Before: func(s *spawn.Script) {
@@ -88,10 +78,7 @@ func (c *Crun) Prepare(name string, command ...string) (*Container, error) {
 			if hybrid == nil { // crun refuses to run where both versions are mounted
 				s.Do("cover "+unified, unix.SYS_MOUNT, s.Str("tmpfs"), s.Str(unified), s.Str("tmpfs"), none, none)
 			}
-			for _, v := range views {
-				options := "lowerdir=" + v.lower + ",upperdir=" + v.layer + "/upper,workdir=" + v.layer + "/work,index=off,volatile"
-				s.Do("mount "+v.at, unix.SYS_MOUNT, s.Str("overlay"), s.Str(v.at), s.Str("overlay"), none, s.Str(options))
-			}
+			mountViews(s, views)
 		},
 	}}, nil
 }
@@ -100,15 +87,8 @@ func (c *Crun) Prepare(name string, command ...string) (*Container, error) {
 // takes it away. Files that it leaves are removed when the clock has stopped.
 func (c *Container) Run(want string) (Sample, error) {
 	begin := time.Now()
-	for _, v := range c.views {
-		for _, d := range []string{v.layer, v.layer + "/upper", v.layer + "/work"} {
-			if err := os.Mkdir(d, 0o755); err != nil {
-				return Sample{}, err
-			}
-		}
-		if err := os.Chown(v.layer+"/upper", crunBase, crunBase); err != nil {
-			return Sample{}, err
-		}
+	if err := makeLayers(c.views, c.owner); err != nil {
+		return Sample{}, err
 	}
 	made := time.Since(begin)
 	v, err := c.program.Run(want)
@@ -116,8 +96,5 @@ func (c *Container) Run(want string) (Sample, error) {
 		v.First += made
 	}
 	v.Total = time.Since(begin)
-	for _, l := range c.views {
-		err = errors.Join(err, os.RemoveAll(l.layer))
-	}
-	return v, err
+	return v, errors.Join(err, removeLayers(c.views))
 }
