@@ -72,7 +72,7 @@ func config(t testing.TB) Config {
 	if err := os.WriteFile(filepath.Join(root, "bin/busybox"), b, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"sh", "ls", "cat", "uname", "ps", "ip", "date", "stat", "id", "head", "od", "tr", "mv"} {
+	for _, name := range []string{"sh", "ls", "cat", "uname", "ps", "ip", "date", "stat", "id", "head", "od", "tr", "mv", "rm"} {
 		if err := os.Symlink("busybox", filepath.Join(root, "bin", name)); err != nil {
 			t.Fatal(err)
 		}

@@ -20,8 +20,10 @@ import (
 // machines can go on from it at once, each with memory of its own where it writes: the file must stay as it is
 // for as long as they live.
 type Suspended struct {
-	Device []byte      `json:"device"` // the state of its devices
-	Files  share.State `json:"files"`
+	// Removed is the folder with what programs had open that has no name any more.
+	Removed string      `json:"removed"`
+	Device  []byte      `json:"device"` // the state of its devices
+	Files   share.State `json:"files"`
 }
 
 // migrate is what is asked of the monitor on both sides: memory that is a file's stays there.
@@ -29,10 +31,11 @@ var migrate = map[string]any{"capabilities": []map[string]any{
 	{"capability": "x-ignore-shared", "state": true}, {"capability": "events", "state": true},
 }}
 
-// Suspend ends the machine and gives what it takes to go on. When it fails the machine may have ended.
+// Suspend ends the machine and gives what it takes to go on; files that are open and have no name any
+// more are kept in the folder removed. When it fails the machine may have ended.
 // Whoever speaks to bailey-init in it says nothing meanwhile, and keeps the stream open: bailey-init takes
 // its end for the end of its owner.
-func (m *Machine) Suspend(ctx context.Context) (s Suspended, err error) {
+func (m *Machine) Suspend(ctx context.Context, removed string) (s Suspended, err error) {
 	defer func() {
 		if err != nil {
 			m.Kill()
@@ -96,7 +99,8 @@ func (m *Machine) Suspend(ctx context.Context) (s Suspended, err error) {
 		return s, ctx.Err()
 	}
 	m.served <- <-m.served // no request is being read any more
-	s.Files, err = m.share.State()
+	s.Removed = removed
+	s.Files, err = m.share.State(removed)
 	return s, err
 }
 
@@ -136,7 +140,7 @@ func Restore(ctx context.Context, c Config, from Suspended, agent *os.File, log 
 	if fi, err := os.Stat(c.RAM); err != nil || fi.Size() != c.Memory {
 		return nil, bailey.Errorf(bailey.CodeRestoreIncomplete, "restore the virtual machine", "start it anew from its files", "its memory, %s, is not there or not %d bytes long: %w", c.RAM, c.Memory, err)
 	}
-	s, err := share.Resume(share.Options{Dir: c.Root, Live: c.Live}, from.Files)
+	s, err := share.Resume(share.Options{Dir: c.Root, Live: c.Live}, from.Files, from.Removed)
 	if err != nil {
 		return nil, err
 	}

@@ -42,8 +42,8 @@ func restore(t *testing.T, ctx context.Context, c Config, s Suspended) (*Machine
 	return m, client
 }
 
-// A process that counts, and writes to a file that it has open, goes on where it was, in each of
-// several machines; they differ in what is random, and their clocks are right.
+// A process that counts, and writes to a file that it has open, and has another open that it has removed,
+// goes on where it was, in each of several machines; they differ in what is random, and their clocks are right.
 func TestSuspend(t *testing.T) {
 	c := config(t)
 	ram, err := os.MkdirTemp("/dev/shm", "microvm-ram")
@@ -57,14 +57,14 @@ func TestSuspend(t *testing.T) {
 	m, client := boot(t, c)
 	// It writes all the time, so that requests are under way whenever the machine is stopped.
 	_, err = client.Exec(ctx, guest.ExecSpec{ID: "count", Argv: []string{"/bin/sh", "-c",
-		`exec 5>/work/log; i=0; while :; do i=$((i+1)); echo $i >&5; echo $i >/work/n.new; mv /work/n.new /work/n; done`}, Env: []string{"PATH=/bin:/usr/bin"}})
+		`exec 5>/work/log 6>/work/gone; rm /work/gone; echo kept >&6; echo $$ >/work/pid; i=0; while :; do i=$((i+1)); echo $i >&5; echo $i >/work/n.new; mv /work/n.new /work/n; done`}, Env: []string{"PATH=/bin:/usr/bin"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	sh(t, client, "while ! cat /work/n; do :; done")
 	log := filepath.Join(c.Root, "work/log")
 	begin := time.Now()
-	s, err := m.Suspend(ctx)
+	s, err := m.Suspend(ctx, ram)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,10 +74,14 @@ func TestSuspend(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := counted(t, log)
+	work, saved := filepath.Dir(log), filepath.Join(t.TempDir(), "work")
+	if err := os.CopyFS(saved, os.DirFS(work)); err != nil {
+		t.Fatal(err)
+	}
 	// Two in turn, for each has the folder as it was for itself.
 	random := map[string]bool{}
 	for range 2 {
-		restoreLog(t, log, at)
+		again(t, work, saved)
 		fork, client := restore(t, ctx, c, s)
 		out := strings.Fields(sh(t, client, "date +%s; head -c 16 /dev/urandom | od -An -tx1 | tr -d ' '; cat /proc/sys/kernel/random/uuid"))
 		now, _ := strconv.ParseInt(out[0], 10, 64)
@@ -90,6 +94,9 @@ func TestSuspend(t *testing.T) {
 			}
 			random[r] = true
 		}
+		if got := sh(t, client, "cat /proc/$(cat /work/pid)/fd/6"); got != "kept\n" {
+			t.Errorf("the file that it has open and removed holds %q", got)
+		}
 		fork.Kill()
 		fork.Wait()
 		if after := counted(t, log); len(after) <= len(at) {
@@ -98,6 +105,7 @@ func TestSuspend(t *testing.T) {
 	}
 
 	// What it had open is not there any more: it does not start without it.
+	again(t, work, saved)
 	os.Remove(log)
 	ours, theirs := pair(t)
 	defer ours.Close()
@@ -107,10 +115,14 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
-// restoreLog makes the log again what it was.
-func restoreLog(t *testing.T, path string, lines []string) {
+// again makes a folder hold what another does.
+func again(t *testing.T, dir, saved string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+	err := os.RemoveAll(dir)
+	if err == nil {
+		err = os.CopyFS(dir, os.DirFS(saved))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }

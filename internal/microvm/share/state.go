@@ -17,6 +17,8 @@ type State struct {
 	NextFH  uint64        `json:"next_fh"`
 	Nodes   []savedNode   `json:"nodes"`
 	Handles []savedHandle `json:"handles"`
+	// Removed are files that are open and have no name any more, by node.
+	Removed map[uint64]removed `json:"removed,omitempty"`
 	// Pending are requests that the machine has made and nobody has begun.
 	Pending []byte `json:"pending"`
 }
@@ -32,6 +34,8 @@ type savedHandle struct {
 	Node  uint64   `json:"node"`
 	Flags int      `json:"flags"`
 	List  []string `json:"list,omitempty"` // of a folder whose reading has begun
+	// Removed is of a file or folder that has no name any more.
+	Removed bool `json:"removed,omitempty"`
 }
 
 // Hold lets nothing more begin, and waits until what has begun is done and answered. What
@@ -43,10 +47,11 @@ func (s *Server) Hold() {
 	s.work.Wait()
 }
 
-// State tells what there is, after Hold and once Serve has returned. A file that is open and
-// has no name any more cannot be found again: restore_incomplete.
-func (s *Server) State() (State, error) {
-	st := State{Next: s.next, NextFH: s.nextFH, Pending: slices.Clone(s.in)}
+// State tells what there is, after Hold and once Serve has returned. The content of files that are
+// open and have no name any more is put into the folder keep, which Resume reads; restore_incomplete when
+// that cannot be.
+func (s *Server) State(keep string) (State, error) {
+	st := State{Next: s.next, NextFH: s.nextFH, Pending: slices.Clone(s.in), Removed: map[uint64]removed{}}
 	for id, n := range s.nodes {
 		saved := savedNode{ID: id, Lookups: n.lookups}
 		if p, ok := n.path(); ok {
@@ -59,16 +64,25 @@ func (s *Server) State() (State, error) {
 		}
 		st.Nodes = append(st.Nodes, saved)
 	}
+	room := int64(maxRemoved)
 	for fh, h := range s.handles {
-		p, ok := h.node.path()
-		if !ok {
-			return st, bailey.Errorf(bailey.CodeRestoreIncomplete, "keep the open files of the virtual machine", "close it, or keep files only", "a file that was removed is still open")
+		p, named := h.node.path()
+		if !named {
+			p = "a file that was removed and is still open"
+			if _, ok := st.Removed[h.node.id]; !ok {
+				r, err := keepRemoved(keep, h, room)
+				if err != nil {
+					return st, bailey.Errorf(bailey.CodeRestoreIncomplete, "keep the open files of the virtual machine", "close it, or keep files only", "%s: %w", p, err)
+				}
+				st.Removed[h.node.id] = r
+				room -= r.Size
+			}
 		}
 		flags, err := unix.FcntlInt(uintptr(h.fd), unix.F_GETFL, 0)
 		if err != nil {
 			return st, fmt.Errorf("%s: %w", p, err)
 		}
-		saved := savedHandle{FH: fh, Node: h.node.id, Flags: flags & (unix.O_ACCMODE | unix.O_DIRECTORY)}
+		saved := savedHandle{FH: fh, Node: h.node.id, Flags: flags & (unix.O_ACCMODE | unix.O_DIRECTORY), Removed: !named}
 		for _, d := range h.list {
 			saved.List = append(saved.List, d.name)
 		}
@@ -80,8 +94,8 @@ func (s *Server) State() (State, error) {
 }
 
 // Resume opens the folder for a machine whose memory is of another one's. What that one had open
-// has to be there.
-func Resume(o Options, st State) (*Server, error) {
+// has to be there; keep is the folder that State was given, or a copy.
+func Resume(o Options, st State, keep string) (*Server, error) {
 	s, err := New(o)
 	if err != nil {
 		return nil, err
@@ -133,13 +147,32 @@ func Resume(o Options, st State) (*Server, error) {
 			}
 		}
 	}
+	again := map[uint64]int{}
+	defer func() {
+		for _, fd := range again {
+			unix.Close(fd)
+		}
+	}()
+	for id, r := range st.Removed {
+		fd, err := r.again(keep, id)
+		if err != nil {
+			return fail("a file that was removed and is still open", err)
+		}
+		again[id] = fd
+	}
 	for _, saved := range st.Handles {
 		n := s.nodes[saved.Node]
 		if n == nil {
 			return fail("an open file", unix.ENOENT)
 		}
 		p, _ := n.path()
-		fd, err := s.at(n, saved.Flags|unix.O_NONBLOCK)
+		var fd int
+		var err error
+		if base, ok := again[n.id]; ok && saved.Removed {
+			fd, err = unix.Open(fdPath(base), saved.Flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		} else {
+			fd, err = s.at(n, saved.Flags|unix.O_NONBLOCK)
+		}
 		if err != nil {
 			return fail(p, err)
 		}
