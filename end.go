@@ -25,6 +25,7 @@ const (
 	EndUser       Reason = "user"        // its owner ended it
 	EndIdle       Reason = "idle"        // nothing had happened in it for as long as its owner said
 	EndLease      Reason = "lease"       // its owner gave no sign of life
+	EndPromoted   Reason = "promoted"    // its sandbox moved to a stronger isolation level
 	EndNotStarted Reason = "not_started" // the command could not be executed
 )
 
@@ -103,6 +104,8 @@ func (e End) String() string {
 		return "ended as it was idle"
 	case EndLease:
 		return "ended as its owner's lease was not renewed"
+	case EndPromoted:
+		return "ended as its sandbox moved to a stronger isolation level"
 	case EndNotStarted:
 		return "not started"
 	default:

@@ -203,6 +203,11 @@ type PauseRequest struct {
 	ToDisk bool `json:"to_disk,omitempty"`
 }
 
+// PromoteRequest asks for a stronger isolation level.
+type PromoteRequest struct {
+	Isolation bailey.Isolation `json:"isolation"`
+}
+
 // ExtendRequest changes how long a sandbox lives, from now on.
 type ExtendRequest struct {
 	Timeout Lifetime `json:"timeout,omitzero"`

@@ -116,6 +116,8 @@ func TestEveryMethod(t *testing.T) {
 	check("diff", nil, n == 3)
 	r, err = s.Undo(ctx, api.UndoRequest{Steps: 1})
 	check("undo", err, r.Act == "undo")
+	up, err := s.Promote(ctx, bailey.IsolationGVisor)
+	check("promote", err, up.Isolation == bailey.IsolationGVisor)
 	bi, err := s.Bisect(ctx, api.BisectRequest{Good: "c1", Args: []string{"true"}})
 	check("bisect", err, bi.First == "c3")
 	ex, err := c.ExportSnapshot(ctx, "p1")

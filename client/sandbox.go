@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/api"
 )
 
@@ -115,6 +116,12 @@ func (s *Sandbox) Pause(ctx context.Context, req api.PauseRequest) (api.Receipt,
 // Resume lets a paused or stopped sandbox go on; of one that runs it is the state.
 func (s *Sandbox) Resume(ctx context.Context) (api.Sandbox, error) {
 	return post[api.Sandbox](ctx, s.c, s.path("/resume"), nil)
+}
+
+// Promote moves the sandbox to a stronger isolation level. Files, environment, policy and names stay; its
+// processes end.
+func (s *Sandbox) Promote(ctx context.Context, level bailey.Isolation) (api.Sandbox, error) {
+	return post[api.Sandbox](ctx, s.c, s.path("/promote"), api.PromoteRequest{Isolation: level})
 }
 
 // Extend sets how long the sandbox lives, counted from now.

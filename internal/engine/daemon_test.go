@@ -202,14 +202,21 @@ func (e *Engine) obey(o order) (a answer) {
 
 // daemon is a keeper with an engine in other processes.
 type daemon struct {
-	t      testing.TB
-	home   string
-	keeper *exec.Cmd
+	t        testing.TB
+	home     string
+	programs string // the folder of Bailey's
+	keeper   *exec.Cmd
 }
 
 func startDaemon(t testing.TB) *daemon {
 	t.Helper()
-	d := &daemon{t: t, home: newHome(t)}
+	return startDaemonOf(t, programs(t))
+}
+
+// startDaemonOf starts one with programs that lie elsewhere.
+func startDaemonOf(t testing.TB, programs string) *daemon {
+	t.Helper()
+	d := &daemon{t: t, home: newHome(t), programs: programs}
 	d.start()
 	t.Cleanup(func() {
 		d.end(unix.SIGTERM)
@@ -221,7 +228,7 @@ func startDaemon(t testing.TB) *daemon {
 func (d *daemon) start() {
 	d.t.Helper()
 	d.keeper = exec.Command("/proc/self/exe")
-	d.keeper.Env = append(os.Environ(), keeperVariable+"="+d.home, programsVariable+"="+programs(d.t))
+	d.keeper.Env = append(os.Environ(), keeperVariable+"="+d.home, programsVariable+"="+d.programs)
 	d.keeper.Stderr = os.Stderr
 	if err := d.keeper.Start(); err != nil {
 		d.t.Fatal(err)

@@ -11,9 +11,15 @@ import (
 	"github.com/bailey-sandbox/bailey/api"
 )
 
-// withGVisor lets an engine find what the gVisor level needs: where Bailey's own
-// programs lie, runsc lies too. ./scripts/levels builds it.
+// withGVisor lets an engine find what the gVisor level needs.
 func withGVisor(t testing.TB) func(*Options) {
+	t.Helper()
+	dir := withRunsc(t)
+	return func(o *Options) { o.Init, o.Daemon = filepath.Join(dir, "bailey-init"), filepath.Join(dir, "baileyd") }
+}
+
+// withRunsc gives a folder with Bailey's own programs and runsc, which ./scripts/levels builds.
+func withRunsc(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(os.Getenv(programsVariable), "levels") // of the suite, with all in it
 	if os.Getenv(programsVariable) == "" {
@@ -34,7 +40,7 @@ func withGVisor(t testing.TB) func(*Options) {
 	if _, err := os.Stat(filepath.Join(dir, "runsc")); err != nil {
 		t.Fatalf("%v: ./scripts/levels gvisor builds it", err)
 	}
-	return func(o *Options) { o.Init, o.Daemon = filepath.Join(dir, "bailey-init"), filepath.Join(dir, "baileyd") }
+	return dir
 }
 
 // TestAutoIsGVisor: where gVisor works it is what a sandbox gets that names no level,

@@ -45,6 +45,11 @@ func (p *played) play(t *testing.T) *Client {
 		d := newDecoder(maxFrameToGuest)
 		d.onReset, d.onLost = func() {}, func(why string) { t.Error(why) }
 		d.onFrame = func(f frame) error {
+			if f.typ != frameReset && f.typ != frameHello {
+				p.mu.Lock() // before the answer, after which the test looks
+				p.saw = append(p.saw, f.typ)
+				p.mu.Unlock()
+			}
 			switch f.typ {
 			case frameReset:
 				n, _ := parseU64(f.payload)
@@ -58,9 +63,6 @@ func (p *played) play(t *testing.T) *Client {
 			case frameExec, frameAttach:
 				out <- p.exec(f)
 			}
-			p.mu.Lock()
-			p.saw = append(p.saw, f.typ)
-			p.mu.Unlock()
 			return nil
 		}
 		feedAll(d, guest)

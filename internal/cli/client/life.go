@@ -97,6 +97,30 @@ func resumeCommand(inv *invocation) (int, error) {
 	})
 }
 
+func promoteCommand(inv *invocation) (int, error) {
+	words, err := inv.some(2, 2, "SANDBOX LEVEL")
+	if err != nil {
+		return 0, err
+	}
+	level, err := bailey.ParseIsolation(words[1])
+	if err != nil {
+		return 0, err
+	}
+	return 0, inv.each(words[:1], func(ctx context.Context, s *client.Sandbox) error {
+		sb, err := s.Promote(ctx, level)
+		if err != nil {
+			return err
+		}
+		return inv.print(sb, func(w io.Writer) {
+			text := s.Ref() + " " + string(sb.State) + " at the level " + sb.Isolation.String()
+			if sb.Receipt != nil {
+				text += " " + receipt(*sb.Receipt)
+			}
+			fmt.Fprintln(w, terminal.Printable(text))
+		})
+	})
+}
+
 func removeCommand(inv *invocation) (int, error) {
 	all := inv.Flags.Bool("all", false, "all of yours")
 	refs, err := inv.some(0, -1, "SANDBOX...")

@@ -38,6 +38,7 @@ func does() map[string]func(*invocation) (int, error) {
 		"mount":      mountCommand,
 		"pause":      pauseCommand,
 		"resume":     resumeCommand,
+		"promote":    promoteCommand,
 		"extend":     extendCommand,
 		"hold":       holdCommand,
 		"rm":         removeCommand,

@@ -153,6 +153,7 @@ var Staying = []Command{
 	{Name: "mount", Args: "add SANDBOX SOURCE[:TARGET][:ro|rw]", Short: "show another folder in a sandbox that runs"},
 	{Name: "pause", Args: "[--to-disk] SANDBOX...", Short: "freeze a sandbox, or keep its files only"},
 	{Name: "resume", Args: "SANDBOX...", Short: "let a paused or stopped sandbox go on"},
+	{Name: "promote", Args: "SANDBOX LEVEL", Short: "move a sandbox to a stronger isolation level"},
 	{Name: "extend", Args: "[flags] SANDBOX", Short: "change how long a sandbox lives"},
 	{Name: "hold", Args: "[flags] SANDBOX", Short: "keep a sandbox awake"},
 	{Name: "rm", Args: "SANDBOX...", Short: "end a sandbox and remove its files"},

@@ -96,7 +96,7 @@ func Levels(t testing.TB) string {
 	return bin
 }
 
-// addLevels makes a folder of the programs in another and of runsc.
+// addLevels makes a folder of the programs in another, and of what levels with a kernel of their own need.
 func addLevels(from, bin string) error {
 	built := os.Getenv("BAILEY_TEST_PROGRAMS")
 	if built != "" {
@@ -118,8 +118,13 @@ func addLevels(from, bin string) error {
 	if err != nil {
 		return err
 	}
-	if out, err := exec.Command("install", "-m", "755", filepath.Join(built, "runsc"), filepath.Join(bin, "runsc")).CombinedOutput(); err != nil {
-		return fmt.Errorf("./scripts/levels gvisor builds it: %w: %s", err, out)
+	for _, name := range []string{"runsc", "bailey-microvm.kit"} {
+		if os.Link(filepath.Join(built, name), filepath.Join(bin, name)) == nil {
+			continue // large files, and the same file system as a rule
+		}
+		if out, err := exec.Command("install", "-m", "755", filepath.Join(built, name), filepath.Join(bin, name)).CombinedOutput(); err != nil {
+			return fmt.Errorf("./scripts/levels makes it: %w: %s", err, out)
+		}
 	}
 	return nil
 }

@@ -52,6 +52,7 @@ type Engine interface {
 	Checkpoint(ctx context.Context, who engine.Caller, ref, name string) (api.Snapshot, error)
 	Diff(ctx context.Context, who engine.Caller, ref, from, to string, each func(api.Change) error) error
 	Undo(ctx context.Context, who engine.Caller, ref string, req api.UndoRequest) (api.Receipt, error)
+	Promote(ctx context.Context, who engine.Caller, ref string, req api.PromoteRequest) (api.Sandbox, error)
 	Bisect(ctx context.Context, who engine.Caller, ref string, req api.BisectRequest) (api.BisectResult, error)
 	ExportSnapshot(ctx context.Context, who engine.Caller, ref string, w io.Writer) error
 	ImportSnapshot(ctx context.Context, who engine.Caller, name string, r io.Reader) (api.Snapshot, error)

@@ -100,6 +100,14 @@ func (s *Server) lifetimeRoutes() {
 		func(ctx context.Context, in *BySandbox) (*answer[api.Sandbox], error) {
 			return answered(s.engine.Resume(ctx, caller(ctx), in.ID))
 		})
+	type promoteIn struct {
+		BySandbox
+		Body api.PromoteRequest
+	}
+	add(s, op{id: "promote-sandbox", method: http.MethodPost, path: "/sandboxes/{id}/promote", summary: "move a sandbox to a stronger isolation level; its processes end", scope: access.Write},
+		func(ctx context.Context, in *promoteIn) (*answer[api.Sandbox], error) {
+			return answered(s.engine.Promote(ctx, caller(ctx), in.ID, in.Body))
+		})
 	type extendIn struct {
 		BySandbox
 		Body api.ExtendRequest

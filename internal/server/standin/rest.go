@@ -61,6 +61,10 @@ func (e *Engine) Undo(ctx context.Context, who engine.Caller, ref string, req ap
 	return api.Receipt{Act: "undo"}, e.seen("Undo", ref, req.To, req.Steps, req.Kill)
 }
 
+func (e *Engine) Promote(ctx context.Context, who engine.Caller, ref string, req api.PromoteRequest) (api.Sandbox, error) {
+	return api.Sandbox{ID: ref, Isolation: req.Isolation}, e.seen("Promote", ref, req.Isolation)
+}
+
 func (e *Engine) Bisect(ctx context.Context, who engine.Caller, ref string, req api.BisectRequest) (api.BisectResult, error) {
 	return api.BisectResult{First: "c3", Tried: []api.BisectStep{}}, e.seen("Bisect", ref, req.Good, req.Args)
 }

@@ -124,6 +124,10 @@ func (o *observed) Undo(ctx context.Context, who engine.Caller, ref string, req 
 	return timed(ctx, o, "undo", ref, func(ctx context.Context) (api.Receipt, error) { return o.Engine.Undo(ctx, who, ref, req) })
 }
 
+func (o *observed) Promote(ctx context.Context, who engine.Caller, ref string, req api.PromoteRequest) (api.Sandbox, error) {
+	return timed(ctx, o, "promote", ref, func(ctx context.Context) (api.Sandbox, error) { return o.Engine.Promote(ctx, who, ref, req) })
+}
+
 func (o *observed) PullImage(ctx context.Context, who engine.Caller, ref string, each func(api.Progress)) (api.Image, error) {
 	return timed(ctx, o, "pull", "", func(ctx context.Context) (api.Image, error) { return o.Engine.PullImage(ctx, who, ref, each) })
 }
