@@ -84,6 +84,7 @@ var rooms = map[string][]string{
 	},
 	"internal/server/...": {".", "api", "client", "policy", "internal/approval", "internal/audit", "internal/engine", "internal/faults", "internal/server/...", "internal/store/..."},
 	"internal/server/mcp": {".", "api", "client"},
+	"internal/agenttools": {".", "api", "client"},
 	"internal/doctor":     {".", "internal/mountinfo", "internal/driver", "internal/driver/linux/...", "internal/driver/seatbelt", "internal/hostview"},
 	"embedded": {
 		".", "internal/driver", "internal/driver/linux", "internal/driver/seatbelt", "internal/guest", "internal/hostview", "internal/image/rootfs",
@@ -102,7 +103,7 @@ var rooms = map[string][]string{
 	"internal/bench/lifebench": {".", "api", "client", "internal/microvm/kit", "internal/bench/peer", "internal/bench/result", "internal/store/folder"},
 	"internal/cli/values":      {"."},
 	"internal/cli/command":     {".", "internal/terminal"},
-	"internal/cli/client":      {".", "api", "client", "internal/cli/command", "internal/cli/values", "internal/server/mcp", "internal/terminal"},
+	"internal/cli/client":      {".", "api", "client", "internal/cli/command", "internal/cli/values", "internal/agenttools", "internal/server/mcp", "internal/terminal"},
 	"internal/cli": {
 		".", "embedded", "internal/cli/command", "internal/cli/values", "internal/bench/...", "internal/changes", "internal/doctor", "internal/driver", "internal/driver/linux", "internal/driver/seatbelt",
 		"internal/faults", "internal/hostview", "internal/image/rootfs", "internal/levels", "internal/project", "internal/run", "internal/store/...",

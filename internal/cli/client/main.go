@@ -58,6 +58,7 @@ func does() map[string]func(*invocation) (int, error) {
 		"gc":         gcCommand,
 		"info":       infoCommand,
 		"mcp":        mcpCommand,
+		"tool":       toolCommand,
 	}
 }
 
