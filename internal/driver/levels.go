@@ -10,7 +10,7 @@ import (
 // that has none is isolation_unavailable; it never becomes another one.
 type Levels map[bailey.Isolation]Driver
 
-var _ Adopter = Levels(nil)
+var _ Restorer = Levels(nil)
 
 // Probe is [Driver].Probe.
 func (l Levels) Probe(ctx context.Context, level bailey.Isolation) Capabilities {
@@ -41,4 +41,13 @@ func (l Levels) Adopt(ctx context.Context, spec Spec, r Record, k Kept) (Instanc
 		return nil, bailey.Errorf(bailey.CodeIsolationUnavailable, "adopt the sandbox "+r.ID, "start the version of Bailey that made it", "nothing here knows sandboxes of the level %s", r.Level)
 	}
 	return d.Adopt(ctx, spec, r, k)
+}
+
+// Restore is [Restorer].Restore. Where a level has none it is not_available.
+func (l Levels) Restore(ctx context.Context, spec Spec, m Memory, dir string) (Instance, error) {
+	d, ok := l[spec.Level].(Restorer)
+	if !ok {
+		return nil, bailey.Errorf(bailey.CodeNotAvailable, "go on with the memory of "+m.ID, "start the sandbox from its files", "the level %s keeps no memory in files", spec.Level)
+	}
+	return d.Restore(ctx, spec, m, dir)
 }

@@ -18,6 +18,9 @@ func TestLevelThatIsNotThere(t *testing.T) {
 	if in, err := l.Create(t.Context(), driver.Spec{Level: bailey.IsolationGVisor}); bailey.CodeOf(err) != bailey.CodeIsolationUnavailable {
 		t.Errorf("%v %v", in, err)
 	}
+	if in, err := l.Restore(t.Context(), driver.Spec{Level: bailey.IsolationGVisor}, driver.Memory{}, t.TempDir()); bailey.CodeOf(err) != bailey.CodeNotAvailable {
+		t.Errorf("%v %v", in, err)
+	}
 	f, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
