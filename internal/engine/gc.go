@@ -123,12 +123,14 @@ func (e *Engine) orphanKept(ctx context.Context, dry bool) (list []api.Orphan, e
 
 // orphanGroups are control groups of sandboxes that are not there any more.
 func (e *Engine) orphanGroups(ctx context.Context, dry bool) (list []api.Orphan, err error) {
+	var names []string
 	if dry {
-		return nil, nil
+		names = e.linux.Stale(e.alive)
+	} else {
+		names, err = e.linux.Sweep(ctx, e.alive)
 	}
-	removed, err := e.linux.Sweep(ctx, e.alive)
-	for _, name := range removed {
-		list = append(list, api.Orphan{Kind: "cgroup", Name: name, Why: "the sandbox that it was made for has ended", Action: "remove it", Done: true})
+	for _, name := range names {
+		list = append(list, api.Orphan{Kind: "cgroup", Name: name, Why: "the sandbox that it was made for has ended", Action: "end what is in it, and remove it", Done: !dry})
 	}
 	return list, err
 }

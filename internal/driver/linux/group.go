@@ -155,6 +155,11 @@ func (d *Driver) Sweep(ctx context.Context, alive func(id string) bool) ([]strin
 	return cgroup.Sweep(ctx, d.cgroupHost(), alive)
 }
 
+// Stale names the control groups that Sweep would remove.
+func (d *Driver) Stale(alive func(id string) bool) []string {
+	return cgroup.Stale(d.cgroupHost(), alive)
+}
+
 // HostMemory is the machine's memory in bytes, as the kernel gives it to
 // programs, or 0 when it cannot be known.
 func HostMemory() int64 {

@@ -463,7 +463,11 @@ func TestLiveSweepAndOpen(t *testing.T) {
 			t.Errorf("opened %s, made %s", got, want)
 		}
 		go cmd.Wait()
-		removed, err := Sweep(deadline(t), h, func(name string) bool { return name == live.Name() })
+		alive := func(name string) bool { return name == live.Name() }
+		if stale := Stale(h, alive); len(stale) != 1 || stale[0] != dead.Name() || len(leftOver(h, dead.Name())) == 0 {
+			t.Errorf("stale are %v", stale)
+		}
+		removed, err := Sweep(deadline(t), h, alive)
 		if err != nil || len(removed) != 1 || removed[0] != dead.Name() {
 			t.Errorf("removed %v, %v", removed, err)
 		}

@@ -24,12 +24,30 @@ import (
 // data folder, which alive knows nothing of; then only groups without processes
 // are removed.
 func Sweep(ctx context.Context, h *Host, alive func(name string) bool) ([]string, error) {
+	var removed []string
+	var errs []error
+	for _, name := range Stale(h, alive) {
+		g, err := Open(h, name)
+		if err == nil {
+			err = g.sweep(ctx)
+		}
+		switch {
+		case err == nil:
+			removed = append(removed, name)
+		case bailey.CodeOf(err) != bailey.CodeNotFound && !errors.Is(err, unix.EBUSY):
+			errs = append(errs, err)
+		}
+	}
+	return removed, errors.Join(errs...)
+}
+
+// Stale gives the names of the groups that Sweep would try to remove, and touches none.
+func Stale(h *Host, alive func(name string) bool) (names []string) {
 	bases := []string{h.v2, h.freeze}
 	for _, c := range Controllers {
 		bases = append(bases, h.v1[c])
 	}
-	var removed, seen []string
-	var errs []error
+	var seen []string
 	for _, base := range bases {
 		if base == "" {
 			continue
@@ -40,22 +58,12 @@ func Sweep(ctx context.Context, h *Host, alive func(name string) bool) ([]string
 				continue
 			}
 			seen = append(seen, name)
-			if alive(name) {
-				continue
-			}
-			g, err := Open(h, name)
-			if err == nil {
-				err = g.sweep(ctx)
-			}
-			switch {
-			case err == nil:
-				removed = append(removed, name)
-			case bailey.CodeOf(err) != bailey.CodeNotFound && !errors.Is(err, unix.EBUSY):
-				errs = append(errs, err)
+			if !alive(name) {
+				names = append(names, name)
 			}
 		}
 	}
-	return removed, errors.Join(errs...)
+	return names
 }
 
 func (g *Group) sweep(ctx context.Context) error {
