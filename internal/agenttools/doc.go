@@ -2,7 +2,8 @@
 // vendors' own names and inputs, over a sandbox: JSON in, JSON out, one object a line.
 //
 // Anthropic: bash (one shell whose folder and variables stay between calls) and the
-// text editor. Others come later.
+// text editor. OpenAI: shell (commands, each alone) and apply_patch (one operation on
+// one file, all or nothing).
 //
 // It stands on package client alone: nothing here can do what the API does not let the
 // caller do. What fails inside a sandbox is an answer for the model, never the end of

@@ -24,13 +24,15 @@ type Tools struct {
 	shell   *session // Anthropic's bash, nil until its first call
 }
 
-// Vendor gives the tools of a vendor: anthropic.
+// Vendor gives the tools of a vendor: anthropic or openai.
 func Vendor(name string, sandbox func(context.Context) (*client.Sandbox, error)) (*Tools, error) {
 	switch name {
 	case "anthropic":
 		return &Tools{Sandbox: sandbox, answer: (*Tools).anthropic, schema: anthropicSchema}, nil
+	case "openai":
+		return &Tools{Sandbox: sandbox, answer: (*Tools).openai, schema: openaiSchema}, nil
 	}
-	return nil, bailey.Errorf(bailey.CodeUsage, "serve tools", "say anthropic: others are not there yet", "there are none of %q", name)
+	return nil, bailey.Errorf(bailey.CodeUsage, "serve tools", "say anthropic or openai", "there are none of %q", name)
 }
 
 // Schema is what a request to the vendor's API has under tools, as JSON.

@@ -154,32 +154,41 @@ func (m *marked) tail() string {
 
 // clip keeps the beginning and the end of what is written to it, in bounds.
 type clip struct {
+	most       int // bytes that are kept; 0 is textMost
 	head, rest []byte
 	all        int64
 }
 
+// half is how much is kept of each side.
+func (c *clip) half() int {
+	if c.most == 0 {
+		return textMost / 2
+	}
+	return (c.most + 1) / 2
+}
+
 func (c *clip) Write(p []byte) (int, error) {
-	n := len(p)
+	n, half := len(p), c.half()
 	c.all += int64(n)
-	if room := textMost/2 - len(c.head); room > 0 {
+	if room := half - len(c.head); room > 0 {
 		k := min(room, len(p))
 		c.head, p = append(c.head, p[:k]...), p[k:]
 	}
 	c.rest = append(c.rest, p...)
-	if len(c.rest) > textMost {
-		c.rest = append([]byte{}, c.rest[len(c.rest)-textMost/2:]...)
+	if len(c.rest) > 2*half {
+		c.rest = append([]byte{}, c.rest[len(c.rest)-half:]...)
 	}
 	return n, nil
 }
 
 // text is what is kept, with a line that says what is missing and how it is read.
 func (c *clip) text(how string) string {
-	rest := c.rest
-	if int64(len(c.head)+len(rest)) == c.all && len(rest) <= textMost/2 {
+	rest, half := c.rest, c.half()
+	if int64(len(c.head)+len(rest)) == c.all && len(rest) <= half {
 		return valid(string(c.head) + string(rest))
 	}
-	if len(rest) > textMost/2 {
-		rest = rest[len(rest)-textMost/2:]
+	if len(rest) > half {
+		rest = rest[len(rest)-half:]
 	}
 	return fmt.Sprintf("%s\n[%d bytes are left out here; %s]\n%s", valid(string(c.head)), c.all-int64(len(c.head)+len(rest)), how, valid(string(rest)))
 }

@@ -173,7 +173,7 @@ var Staying = []Command{
 	{Name: "gc", Args: "[--dry-run]", Short: "remove what belongs to nobody"},
 	{Name: "info", Args: "", Short: "what the daemon is and can do"},
 	{Name: "mcp", Args: "[flags]", Short: "tools for an agent that speaks MCP, over standard input and output"},
-	{Name: "tool", Args: "[flags] anthropic [CALL]", Short: "the tools that a vendor's models know, as JSON in, JSON out"},
+	{Name: "tool", Args: "[flags] anthropic|openai [CALL]", Short: "the tools that a vendor's models know, as JSON in, JSON out"},
 }
 
 // List writes a table of commands for people.

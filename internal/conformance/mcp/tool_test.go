@@ -100,3 +100,57 @@ func TestAnthropicTools(t *testing.T) {
 		t.Errorf("schema: %s", out)
 	}
 }
+
+// TestOpenAITools: shell and apply_patch, line by line.
+func TestOpenAITools(t *testing.T) {
+	y := rig.New(t, rig.Self())
+	y.Serve()
+	patch := func(op, path, diff string) is {
+		return is{"type": "apply_patch_call", "call_id": op + path, "status": "completed", "operation": is{"type": op, "path": path, "diff": diff}}
+	}
+	calls := []struct {
+		call   is
+		answer string // has all of these, divided by |
+	}{
+		{is{"type": "shell_call", "call_id": "1", "action": is{"commands": []string{"echo out; echo err >&2; exit 3", "pwd"}}},
+			`"type":"shell_call_output"|"call_id":"1"|{"stdout":"out\n","stderr":"err\n","outcome":{"type":"exit","exit_code":3}}|{"stdout":"/tmp\n","stderr":"","outcome":{"type":"exit","exit_code":0}}`},
+		{is{"type": "shell_call", "call_id": "2", "action": is{"commands": []string{"sleep 1000"}, "timeout_ms": 500}}, `"outcome":{"type":"timeout"}`},
+		{is{"type": "shell_call", "call_id": "3", "action": is{"commands": []string{"seq 1 1000"}, "max_output_length": 100}}, `"stdout":"1\n2\n|bytes are left out here|999\n1000\n"|"max_output_length":100`},
+		{is{"type": "shell_call", "call_id": "4", "action": is{"commands": []string{"true"}, "timeout_ms": -1}}, `"exit_code":125|out of range`},
+		{patch("create_file", "d/a.txt", "+one\n+two\n"), `"type":"apply_patch_call_output"|"call_id":"create_filed/a.txt"|"status":"completed"`},
+		{patch("create_file", "d/a.txt", "+x\n"), `"status":"failed"|there already`},
+		{patch("update_file", "/tmp/d/a.txt", "@@ one\n-two\n+2\n"), `"status":"completed"`},
+		{patch("update_file", "d/a.txt", "@@\n-one\n+1\n@@\n-two\n+3\n"), `"status":"failed"|not in it`},
+		{is{"type": "shell_call", "call_id": "5", "action": is{"commands": []string{"cat d/a.txt"}}}, `"stdout":"one\n2\n"`},
+		{patch("update_file", "d/none.txt", "+x\n"), `"status":"failed"|not_found`},
+		{patch("delete_file", "d/a.txt", ""), `"status":"completed"`},
+		{patch("delete_file", "d/a.txt", ""), `"status":"failed"|not_found`},
+		{patch("rename_file", "d/a.txt", ""), `"status":"failed"|there is no operation`},
+		{is{"type": "function_call", "call_id": "6"}, `"type":"error"|"call_id":"6"`},
+	}
+	var lines strings.Builder
+	for _, c := range calls {
+		b, err := json.Marshal(c.call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines.Write(append(b, '\n'))
+	}
+	cmd := y.Bailey("tool", "openai", "--isolation", "container", "--workdir", "/tmp")
+	cmd.Stdin = strings.NewReader(lines.String() + "no call\n")
+	r := y.Finish(cmd)
+	answers := strings.Split(strings.TrimSuffix(r.Stdout, "\n"), "\n")
+	if len(answers) != len(calls)+1 || r.Code != 0 || !strings.Contains(answers[len(calls)], `"type":"error"`) {
+		t.Fatalf("%d answers to %d calls: %v", len(answers), len(calls)+1, r)
+	}
+	for i, c := range calls {
+		for want := range strings.SplitSeq(c.answer, "|") {
+			if !strings.Contains(answers[i], want) {
+				t.Errorf("%v: %s, want %s in it", c.call, answers[i], want)
+			}
+		}
+	}
+	if out := y.Must("tool", "--schema", "openai"); !strings.Contains(out, "apply_patch") {
+		t.Errorf("schema: %s", out)
+	}
+}
