@@ -29,5 +29,5 @@ func (d *Driver) Adopt(ctx context.Context, spec driver.Spec, r driver.Record, k
 	if err != nil {
 		return nil, err
 	}
-	return newInstance(in, dir, true), nil
+	return d.newInstance(in, dir, true), nil
 }

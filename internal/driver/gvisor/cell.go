@@ -38,6 +38,8 @@ type aCell struct {
 	dir   string // its folder on the host
 	// single says that there is one id for all that is in the cell.
 	single bool
+	// memory is the folder on the host that the sandbox goes on from, or "".
+	memory string
 }
 
 // newCell makes a cell's folder.
@@ -98,7 +100,10 @@ func (c *aCell) spec() (driver.Spec, error) {
 		}
 	}
 	o.Root.Places = append(o.Root.Places, places...)
-	config := cell.Config{Inner: c.command()}
+	if c.memory != "" {
+		o.Root.Places = append(o.Root.Places, driver.Place{Kind: driver.Bind, Target: memoryAt, Source: c.memory, IsDir: true, ReadOnly: true})
+	}
+	config := cell.Config{Inner: c.command(), Restored: c.memory != ""}
 	switch {
 	case c.inner.Entry.Agent != "":
 		o.Root.Places = append(o.Root.Places, driver.Place{Kind: driver.Bind, Target: rootAt + initAt, Source: c.inner.Entry.Agent, ReadOnly: true})
@@ -143,7 +148,11 @@ func (c *aCell) command() []string {
 	if c.inner.Outlet {
 		network = "sandbox"
 	}
-	return []string{runscAt, "--root=" + stateAt, "--log=" + stateAt + "/" + logName, "--log-format=json", "--ignore-cgroups", "--overlay2=none", "--network=" + network,
-		"--file-access=exclusive", "--host-uds=none", "--gofer-network-namespace=new", "--host-settings=ignore", "--platform=systrap", "--directfs=" + strconv.FormatBool(c.single),
-		"run", "--bundle=" + bundleAt, name}
+	act := []string{"run"}
+	if c.memory != "" {
+		act = []string{"restore", "--image-path=" + memoryAt}
+	}
+	return append(append([]string{runscAt, "--root=" + stateAt, "--log=" + stateAt + "/" + logName, "--log-format=json", "--ignore-cgroups", "--overlay2=none", "--network=" + network,
+		"--file-access=exclusive", "--host-uds=none", "--gofer-network-namespace=new", "--host-settings=ignore", "--platform=systrap", "--directfs=" + strconv.FormatBool(c.single)},
+		act...), "--bundle="+bundleAt, name)
 }

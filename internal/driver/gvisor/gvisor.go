@@ -72,6 +72,11 @@ func (d *Driver) runsc() (string, error) {
 
 // Create builds a sandbox.
 func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Instance, error) {
+	return d.create(ctx, spec, "")
+}
+
+// create builds a sandbox, which goes on from the memory in a folder unless that is "".
+func (d *Driver) create(ctx context.Context, spec driver.Spec, memory string) (driver.Instance, error) {
 	if err := check(spec); err != nil {
 		return nil, err
 	}
@@ -79,11 +84,12 @@ func (d *Driver) Create(ctx context.Context, spec driver.Spec) (driver.Instance,
 	if err != nil {
 		return nil, err
 	}
+	c.memory = memory
 	outer, err := c.spec()
 	if err == nil {
 		var in driver.Instance
 		if in, err = d.opt.Outer.Create(ctx, outer); err == nil {
-			return newInstance(in, c.dir, spec.Entry.Agent != ""), nil
+			return d.newInstance(in, c.dir, spec.Entry.Agent != ""), nil
 		}
 	}
 	c.remove()

@@ -20,10 +20,10 @@ type instance struct {
 	end  bailey.End
 }
 
-func newInstance(in driver.Instance, dir string, stay bool) driver.Instance {
+func (d *Driver) newInstance(in driver.Instance, dir string, stay bool) driver.Instance {
 	i := &instance{Instance: in, dir: dir, stay: stay}
 	if outer, ok := in.(driver.Staying); ok && stay {
-		return &staying{instance: i, outer: outer}
+		return &staying{instance: i, outer: outer, d: d}
 	}
 	return i
 }

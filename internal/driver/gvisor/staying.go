@@ -18,6 +18,7 @@ import (
 type staying struct {
 	*instance
 	outer driver.Staying
+	d     *Driver
 }
 
 var _ driver.Staying = (*staying)(nil)
