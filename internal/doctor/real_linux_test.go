@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,6 +59,9 @@ func readAll(t *testing.T, p string) string {
 	return string(b)
 }
 
+// othersFolder is the temporary folder of a test, as package testing names it.
+var othersFolder = regexp.MustCompile(`/Test[A-Z]\w*\d+/\d{3}/`)
+
 // TestLeavesNothing counts what an examination could leave behind.
 func TestLeavesNothing(t *testing.T) {
 	home := t.TempDir()
@@ -71,7 +75,13 @@ func TestLeavesNothing(t *testing.T) {
 				s += e.Name() + " "
 			}
 		}
-		return s + readAll(t, "/proc/self/mountinfo")
+		for line := range strings.Lines(readAll(t, "/proc/self/mountinfo")) {
+			// What other tests of the suite mount meanwhile lies in their own folders.
+			if !othersFolder.MatchString(line) || strings.Contains(line, home) {
+				s += line
+			}
+		}
+		return s
 	}
 	Check(context.Background(), Host("test", home)) // what the runtime opens once is open now
 	before := count()

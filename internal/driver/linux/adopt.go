@@ -88,12 +88,13 @@ func (d *Driver) Adopt(ctx context.Context, spec driver.Spec, r driver.Record, k
 		}
 		return nil, err
 	}
-	switch {
-	case in.first.ended():
-		in.watch()
-	case in.agent == nil:
-		// Nobody can speak to it, and it has ended or is about to.
+	if in.agent == nil {
+		// Nobody can speak to it. It has ended for want of its lease, or is about to: with
+		// what status, if it has, says nothing of how that came.
 		in.Kill(bailey.EndHostLost)
+	}
+	switch {
+	case in.agent == nil, in.first.ended():
 		in.watch()
 	default:
 		go in.watch()

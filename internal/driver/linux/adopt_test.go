@@ -198,6 +198,19 @@ func TestAdoptEnded(t *testing.T) {
 			k.Files[driver.HeldAgent].Close()
 			delete(k.Files, driver.HeldAgent)
 		}, bailey.EndHostLost},
+		{"no lease, and it has ended", func(t *testing.T, m *maker, k *driver.Kept) {
+			k.Files[driver.HeldAgent].Close()
+			delete(k.Files, driver.HeldAgent)
+			raw, err := k.Files[driver.HeldPidfd].SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for gone := false; !gone; {
+				if err := raw.Control(func(fd uintptr) { gone = over(fd) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, bailey.EndHostLost},
 		{"another process of its number", func(t *testing.T, m *maker, k *driver.Kept) {
 			for _, f := range k.Files {
 				f.Close()
