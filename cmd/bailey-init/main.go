@@ -24,11 +24,9 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"strconv"
 	"syscall"
-	"unsafe"
 
 	"github.com/bailey-sandbox/bailey/cmd/bailey-init/early"
 	"github.com/bailey-sandbox/bailey/internal/guest"
@@ -90,11 +88,7 @@ func run(args []string) int {
 	if len(args) == 2 && args[0] == "dial" {
 		return dial(args[1])
 	}
-	// A signal from inside must not end this process: one that is not asked for
-	// would do what the Go runtime thinks right, which for a first process is to
-	// exit. The channel is never read; what does not fit is dropped.
-	signal.Notify(make(chan os.Signal, 1))
-	ignoreThreadSignals()
+	shrugSignals()
 	if !early.Undumpable {
 		return fail("protect itself", errors.New("PR_SET_DUMPABLE failed"))
 	}
@@ -127,18 +121,6 @@ func run(args []string) int {
 			unix.Kill(-1, syscall.SIGKILL)
 			return 0
 		}
-	}
-}
-
-// ignoreThreadSignals ignores the three signals that the Go runtime leaves to a C
-// library's threads. With their default action they do not end a first process,
-// as the kernel promises, unless one of its threads has them blocked at that moment
-// and another has not; then they do (complete_signal in kernel/signal.c). Commands
-// get the default back.
-func ignoreThreadSignals() {
-	ignore := [4]uintptr{1} // struct sigaction of the kernel with SIG_IGN, as long as on either machine
-	for sig := uintptr(32); sig <= 34; sig++ {
-		syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&ignore)), 0, 8, 0, 0)
 	}
 }
 
