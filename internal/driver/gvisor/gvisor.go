@@ -29,12 +29,15 @@ type Outer interface {
 }
 
 // Driver builds sandboxes of the gVisor level.
-type Driver struct{ opt Options }
+type Driver struct {
+	opt  Options
+	hash hashed // runsc's
+}
 
 var _ driver.Adopter = (*Driver)(nil)
 
 // New makes a driver. It looks at nothing until it is asked to.
-func New(opt Options) *Driver { return &Driver{opt} }
+func New(opt Options) *Driver { return &Driver{opt: opt} }
 
 const installRunsc = "run ./scripts/levels gvisor in Bailey's sources, which builds runsc beside the program"
 

@@ -2,14 +2,11 @@ package gvisor
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
+	"time"
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/cell"
@@ -40,8 +37,27 @@ func (in *staying) Suspend(ctx context.Context, dir string) (driver.Memory, erro
 	if err != nil {
 		return fail("%w", err)
 	}
+	// Whatever can be known beforehand is: afterwards the sandbox has ended.
+	switch same, err := in.same(); {
+	case err != nil:
+		return fail("its gVisor is not to be seen: %w", err)
+	case !same:
+		return fail("gVisor was installed anew since the sandbox started, and another gVisor cannot go on with its memory")
+	}
+	stats, err := in.Stats(ctx)
+	if err != nil {
+		return fail("%w", err)
+	}
+	most, err := bound(stats)
+	if err != nil {
+		return fail("%w", err)
+	}
+	// For a moment it is there twice.
+	if err := errors.Join(roomy(in.dir, stats.Memory), roomy(dir, 2*stats.Memory)); err != nil {
+		return fail("%w", err)
+	}
 	at := stateAt + "/" + memoryName
-	a, f, err := cell.Ask(ctx, filepath.Join(in.dir, controlName), cell.Request{Act: cell.ActRun, Argv: []string{
+	a, f, err := cell.Ask(ctx, filepath.Join(in.dir, controlName), cell.Request{Act: cell.ActRun, Within: within(ctx).Milliseconds(), Argv: []string{
 		runscAt, "--root=" + stateAt, "checkpoint", "--compression=none", "--image-path=" + at, name}})
 	if f != nil {
 		f.Close()
@@ -61,47 +77,11 @@ func (in *staying) Suspend(ctx context.Context, dir string) (driver.Memory, erro
 		return fail("%w", ctx.Err())
 	}
 	// The cell could write there as long as it lived: nothing is taken for what it seems.
-	for _, file := range memoryFiles {
-		if err := take(filepath.Join(in.dir, memoryName, file), filepath.Join(dir, file)); err != nil {
-			return fail("%w", err)
-		}
+	if err := take(ctx, in.dir, dir, most); err != nil {
+		return fail("%w", err)
 	}
 	r := in.outer.Record()
 	return driver.SealMemory(driver.Memory{ID: r.ID, Level: bailey.IsolationGVisor, Version: version}, dir)
-}
-
-// take copies a regular file to one that the cell of a later life can read.
-func take(from, to string) error {
-	src, err := os.OpenFile(from, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	if fi, err := src.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return errors.Join(fmt.Errorf("%s is no regular file", filepath.Base(from)), err)
-	}
-	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(dst, src)
-	return errors.Join(err, dst.Chmod(0o444), dst.Close())
-}
-
-// version is the hash of runsc.
-func (d *Driver) version() (string, error) {
-	path, err := d.runsc()
-	if err != nil {
-		return "", err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	_, err = io.Copy(h, f)
-	return hex.EncodeToString(h.Sum(nil)), err
 }
 
 // Restore makes a sandbox that goes on from memory.
@@ -116,5 +96,51 @@ func (d *Driver) Restore(ctx context.Context, spec driver.Spec, m driver.Memory,
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, bailey.Errorf(bailey.CodeStorage, "go on with the memory of "+m.ID, "", "%w", err)
 	}
+	for _, layer := range layers(spec) {
+		if err := freshen(layer); err != nil {
+			return nil, bailey.Errorf(bailey.CodeStorage, "go on with the memory of "+m.ID, "", "%w", err)
+		}
+	}
 	return d.create(ctx, spec, dir)
+}
+
+// longest bounds the writing of memory for whoever names no time: a disk takes that long
+// for 60 GB.
+const longest = 10 * time.Minute
+
+// within is how long the caller waits.
+func within(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return max(time.Until(end), time.Millisecond)
+	}
+	return longest
+}
+
+// layers are the folders that carry what the sandbox writes.
+func layers(spec driver.Spec) (list []string) {
+	add := func(o *driver.Overlay) {
+		if o != nil && o.Layer != "" {
+			list = append(list, o.Layer)
+		}
+	}
+	add(spec.Root.Base)
+	for _, p := range spec.Root.Places {
+		add(p.Overlay)
+	}
+	return list
+}
+
+// freshen removes what the kernel has left in a layer by an earlier life, by which it would
+// refuse to mount an overlay without syncs again. A layer on a disk that only the
+// sandbox's builder sees is left to whoever can.
+func freshen(layer string) error {
+	work := filepath.Join(layer, "work/work")
+	err := os.RemoveAll(work)
+	if errors.Is(err, fs.ErrPermission) { // its owner may not read it
+		for _, name := range []string{"", "incompat", "incompat/volatile"} {
+			os.Chmod(filepath.Join(work, name), 0o700)
+		}
+		err = os.RemoveAll(work)
+	}
+	return err
 }

@@ -2,12 +2,16 @@ package gvisor_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/internal/driver"
+	"github.com/bailey-sandbox/bailey/internal/driver/gvisor"
+	"github.com/bailey-sandbox/bailey/internal/driver/linux"
 	"github.com/bailey-sandbox/bailey/internal/guest"
 )
 
@@ -33,13 +37,6 @@ func TestMemoryGoesOn(t *testing.T) {
 		if err := in.Destroy(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		// As the engine does: an overlay without syncs refuses a second life of its work folder.
-		for _, name := range []string{"", "/incompat", "/incompat/volatile"} {
-			os.Chmod(filepath.Join(r.layer, "work/work"+name), 0o700)
-		}
-		if err := os.RemoveAll(filepath.Join(r.layer, "work/work")); err != nil {
-			t.Fatal(err)
-		}
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -53,5 +50,32 @@ func TestMemoryGoesOn(t *testing.T) {
 		if after, _ := strconv.Atoi(strings.TrimSpace(says(t, c, "cat", "/root/n"))); after <= before {
 			t.Errorf("%d after %d", after, before)
 		}
+	}
+}
+
+// A sandbox whose gVisor is no longer the one that is installed runs on: with its memory
+// nobody could go on.
+func TestMemoryOfAnotherVersion(t *testing.T) {
+	r := newRig(t)
+	dir := programs(t)
+	runsc := filepath.Join(t.TempDir(), "runsc")
+	install := func() {
+		t.Helper()
+		if out, err := exec.Command("cp", filepath.Join(dir, "runsc"), runsc+".new").CombinedOutput(); err != nil {
+			t.Fatal(err, string(out))
+		}
+		if err := os.Rename(runsc+".new", runsc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	install()
+	r.d = gvisor.New(gvisor.Options{Outer: linux.New(linux.Options{State: r.state}), State: r.state, Runsc: runsc, Cell: filepath.Join(dir, "bailey-cell")})
+	in, c := r.stays(r.spec())
+	install()
+	if _, err := in.(driver.Suspender).Suspend(t.Context(), t.TempDir()); bailey.CodeOf(err) != bailey.CodeNotAvailable || !strings.Contains(err.Error(), "anew") {
+		t.Error(err)
+	}
+	if out := says(t, c, "echo", "on"); out != "on\n" {
+		t.Errorf("%q", out)
 	}
 }
