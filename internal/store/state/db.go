@@ -34,12 +34,12 @@ const File = "state.db"
 func Open(ctx context.Context, home string) (*DB, error) {
 	path := filepath.Join(home, File)
 	const options = "?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=busy_timeout(10000)&_pragma=foreign_keys(on)&_txlock=immediate"
-	write, err := sql.Open("sqlite", "file:"+path+options)
+	write, err := openKept("file:" + path + options)
 	if err != nil {
 		return nil, storage("open", err)
 	}
 	write.SetMaxOpenConns(1)
-	read, err := sql.Open("sqlite", "file:"+path+options+"&_pragma=query_only(on)")
+	read, err := openKept("file:" + path + options + "&_pragma=query_only(on)")
 	if err != nil {
 		write.Close()
 		return nil, storage("open", err)
