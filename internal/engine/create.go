@@ -19,6 +19,7 @@ import (
 	"github.com/bailey-sandbox/bailey/api"
 	"github.com/bailey-sandbox/bailey/internal/engine/way"
 	"github.com/bailey-sandbox/bailey/internal/hostview"
+	"github.com/bailey-sandbox/bailey/internal/image"
 	"github.com/bailey-sandbox/bailey/internal/image/rootfs"
 	"github.com/bailey-sandbox/bailey/internal/store/folder"
 	"github.com/bailey-sandbox/bailey/internal/store/state"
@@ -250,6 +251,9 @@ func (e *Engine) make(ctx context.Context, who Caller, b *box, from *origin) err
 		return err
 	}
 	if w := b.warm; w != nil {
+		if from.Template == image.HostSource && w.from.Template == image.HostSource && e.hostRoot.fresh(w.from.Rootfs, e.clock.Now()) {
+			from = w.from // the host has changed since, and what is ready is not older than what is made anew may be
+		}
 		if why := w.fits(from, level, hold, spec.Limits); why != "" {
 			b.warm = nil
 			e.discard(context.WithoutCancel(ctx), w)

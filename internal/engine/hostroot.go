@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"time"
 
@@ -21,8 +22,10 @@ const (
 type hostRoot struct {
 	mu     sync.Mutex
 	root   *rootfs.Root
-	made   time.Time
+	made   time.Time // when the host was looked at for root
 	making bool
+	was    *rootfs.Root // the one before, which was another
+	seen   time.Time    // when the host was last seen to be like that
 }
 
 // get gives the template as the host is, or was at most hostRootOld ago.
@@ -50,13 +53,43 @@ func (h *hostRoot) make(ctx context.Context, e *Engine) (*rootfs.Root, error) {
 	began := e.clock.Now()
 	root, err := e.images.tool.Prepare(ctx, image.HostSource)
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.making = false
+	h.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	if began.After(h.made) {
-		h.root, h.made = &root, began
+	if h.put(&root, began) {
+		e.nudgePools()
 	}
 	return &root, nil
+}
+
+// put takes a description over for which the host was looked at then, and says whether
+// the host has changed since the one before.
+func (h *hostRoot) put(root *rootfs.Root, then time.Time) (changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !then.After(h.made) {
+		return false
+	}
+	if changed = h.root != nil && !reflect.DeepEqual(h.root, root); changed {
+		h.was, h.seen = h.root, h.made
+	}
+	h.root, h.made = root, then
+	return changed
+}
+
+// current says whether a description is the newest, or there is none.
+func (h *hostRoot) current(root *rootfs.Root) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.root == nil || reflect.DeepEqual(h.root, root)
+}
+
+// fresh says whether get could have given a description just now, but for the luck of
+// when the host was looked at: the host was like that at most hostRootOld ago.
+func (h *hostRoot) fresh(root *rootfs.Root, now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.was != nil && now.Sub(h.seen) < hostRootOld && reflect.DeepEqual(h.was, root)
 }

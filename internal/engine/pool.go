@@ -170,7 +170,7 @@ func (e *Engine) fillPools(ctx context.Context) {
 				e.log.Error("look which sandboxes are to be made ahead", "error", err)
 				break
 			}
-			k, stale, more := p.next(wanted)
+			k, stale, more := p.next(wanted, e.outdated)
 			for _, w := range stale {
 				e.discard(ctx, w)
 			}
@@ -203,15 +203,23 @@ func (p *pools) isClosed() bool {
 	return p.closed
 }
 
-// next says of which kind one is to be made, and gives those that are too many.
-func (p *pools) next(wanted map[kind]int) (k kind, stale []*warm, more bool) {
+// outdated says that one shows the host as it was: it can be taken for a while, and
+// another is made meanwhile.
+func (e *Engine) outdated(w *warm) bool {
+	return w.from.Template == image.HostSource && !e.hostRoot.current(w.from.Rootfs)
+}
+
+// next says of which kind one is to be made, and gives those that are too many:
+// outdated ones and the oldest first.
+func (p *pools) next(wanted map[kind]int, outdated func(*warm) bool) (k kind, stale []*warm, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wanted = wanted
 	for have, list := range p.ready {
 		n := wanted[kind{template: have.template, level: have.level}]
 		for len(list) > n {
-			stale, list = append(stale, list[0]), list[1:]
+			i := max(0, slices.IndexFunc(list, outdated))
+			stale, list = append(stale, list[i]), slices.Delete(slices.Clone(list), i, i+1)
 		}
 		p.ready[have] = list
 	}
@@ -220,7 +228,13 @@ func (p *pools) next(wanted map[kind]int) (k kind, stale []*warm, more bool) {
 	}
 	for k, n := range wanted {
 		for _, k := range []kind{k, {k.template, k.level, true}} {
-			if len(p.ready[k]) < n && (!k.net || p.asked[k]) {
+			good := 0
+			for _, w := range p.ready[k] {
+				if !outdated(w) {
+					good++
+				}
+			}
+			if good < n && (!k.net || p.asked[k]) {
 				return k, stale, true
 			}
 		}

@@ -133,6 +133,50 @@ func TestWarm(t *testing.T) {
 	}
 }
 
+// TestWarmHostChanged: when the host changes, what is ready is taken for as long as the
+// description of the host template could be that old, and is replaced meanwhile.
+func TestWarmHostChanged(t *testing.T) {
+	e := openEngine(t, func(o *Options) { o.Warm = []Warm{{Level: bailey.IsolationContainer, Count: 1}} })
+	k := kind{template: "host", level: bailey.IsolationContainer}
+	ready(t, e, k, 1)
+	first := func() (w *warm) {
+		e.pools.mu.Lock()
+		defer e.pools.mu.Unlock()
+		if list := e.pools.ready[k]; len(list) == 1 {
+			w = list[0]
+		}
+		return w
+	}
+	old := first()
+	changed := *old.from.Rootfs
+	changed.Config.Env = append(slices.Clone(changed.Config.Env), "NEW=1")
+	now := e.clock.Now()
+	if !e.hostRoot.put(&changed, now) || e.hostRoot.put(old.from.Rootfs, now.Add(-time.Minute)) {
+		t.Fatal("it does not know what is new")
+	}
+	if !e.outdated(old) || !e.hostRoot.fresh(old.from.Rootfs, now) || e.hostRoot.fresh(old.from.Rootfs, now.Add(hostRootOld)) || e.hostRoot.fresh(&changed, now) {
+		t.Error("it does not know what can be taken still")
+	}
+	if s := create(t, e, container(nil)); s.Warm != "hit" || s.ID != old.box.id {
+		t.Errorf("right after it is %q", s.Warm)
+	}
+	ready(t, e, k, 1)
+	e.hostRoot.mu.Lock()
+	back := e.hostRoot.made.Add(time.Nanosecond)
+	e.hostRoot.mu.Unlock()
+	w := first()
+	other := *w.from.Rootfs
+	other.Config.Env = append(slices.Clone(other.Config.Env), "NEWER=1")
+	if !e.hostRoot.put(&other, back) {
+		t.Fatal("it does not know what is new")
+	}
+	e.nudgePools()
+	eventually(t, 60*time.Second, "the one that is outdated is replaced", func() bool {
+		now := first()
+		return now != nil && now != w && !e.outdated(now)
+	})
+}
+
 // TestWarmPolicy: a policy is put on a sandbox that was made ahead with a way out; the
 // first who wants one is told that there is none yet.
 func TestWarmPolicy(t *testing.T) {
