@@ -219,8 +219,10 @@ func crashBefore(t *testing.T, n int) {
 			t.Fatalf("after %d: the file has %q", i, a.Out)
 		}
 	}
-	if died != 1 {
-		t.Errorf("it died %d times", died)
+	// What is done in the background may be done after the end, or with what comes next:
+	// then this life has fewer steps, and its last one is not there to die before.
+	if steps := len(d.steps()); died != 1 && steps >= n {
+		t.Errorf("it died %d times in %d steps", died, steps)
 	}
 	d.clean()
 }
