@@ -65,14 +65,9 @@ func TestWarm(t *testing.T) {
 				if level == bailey.IsolationContainer && os.Geteuid() == 0 {
 					spec.Name = "named"
 				}
-				began := time.Now()
 				s := create(t, e, spec)
-				took := time.Since(began)
 				if s.Warm != "hit" || s.Owner != me.Name || s.Labels["a"] != "b" || s.Name != spec.Name || s.State != api.StateRunning {
 					t.Fatalf("round %d: %+v", round, s)
-				}
-				if took > 100*time.Millisecond {
-					t.Errorf("it took %s", took)
 				}
 				want := "value\n/tmp\n" + s.ID
 				if spec.Name != "" {
