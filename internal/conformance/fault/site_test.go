@@ -32,6 +32,10 @@ echo ready
 // levels are the flags of the isolation levels.
 var levels = map[string][]string{"process": nil, "container": {"--template", "host"}}
 
+// ownKernel are those of levels with a kernel of their own, which few tests are made at: a
+// sandbox takes a second there.
+var ownKernel = map[string][]string{"gvisor": {"--isolation", "gvisor", "--template", "host"}}
+
 // site is a yard where sandboxes get killed.
 type site struct {
 	*rig.Yard
@@ -66,7 +70,11 @@ func (s *site) furnish() {
 }
 
 func (s *site) command(level string, extra []string, script string) []string {
-	args := append([]string{"run", "--keep"}, levels[level]...)
+	flags, ok := levels[level]
+	if !ok {
+		flags = ownKernel[level]
+	}
+	args := append([]string{"run", "--keep"}, flags...)
 	return append(append(args, extra...), "--", "sh", script)
 }
 

@@ -18,8 +18,13 @@ import (
 const runscFailed = 128
 
 // judge says how the one command of a sandbox ended, from how its cell did: runsc
-// exits as the command does, with 128 and the signal's number if one ended it.
+// exits as the command does, with 128 and the signal's number if one ended it. So what
+// is ended by a signal itself is never the command.
 func judge(e bailey.End, complaint string) bailey.End {
+	if e.Reason == bailey.EndSignal && e.Signal == "SIGKILL" {
+		e.Reason, e.ExitCode, e.Detail = bailey.EndHostLost, 137, "what holds gVisor's kernel in its cell was killed"
+		return e
+	}
 	if e.Reason != bailey.EndExit {
 		return e
 	}

@@ -22,6 +22,7 @@ func TestJudge(t *testing.T) {
 		"runsc failed":          {bailey.End{Reason: bailey.EndExit, ExitCode: 128}, "running container: creating container: no", bailey.EndHostLost, 137, "gVisor: running container: creating container: no"},
 		"an old complaint":      {bailey.End{Reason: bailey.EndExit, ExitCode: 1}, "running container: creating container: no", bailey.EndExit, 1, ""},
 		"out of memory":         {bailey.End{Reason: bailey.EndExit, ExitCode: 137, LimitHits: []string{"memory"}}, "", bailey.EndOOM, bailey.ExitLimit, ""},
+		"the cell was killed":   {bailey.End{Reason: bailey.EndSignal, ExitCode: 137, Signal: "SIGKILL"}, "", bailey.EndHostLost, 137, "what holds gVisor's kernel in its cell was killed"},
 		"a timeout":             {bailey.End{Reason: bailey.EndTimeout, ExitCode: 137}, "x", bailey.EndTimeout, 137, ""},
 	} {
 		if e := judge(c.end, c.complaint); e.Reason != c.reason || e.ExitCode != c.code || e.Detail != c.detail {
