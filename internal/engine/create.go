@@ -461,6 +461,8 @@ func (e *Engine) removeLater(gone string) {
 	e.going[name] = true
 	e.mu.Unlock()
 	e.spawn(func(context.Context) {
+		e.removals <- struct{}{}
+		defer func() { <-e.removals }()
 		if err := folder.RemoveTree(gone); err != nil {
 			e.log.Error("remove a sandbox's folder", "folder", gone, "error", err)
 		}
@@ -469,6 +471,10 @@ func (e *Engine) removeLater(gone string) {
 		e.mu.Unlock()
 	})
 }
+
+// removeAtOnce is how many folders are removed at once: what somebody waits for comes
+// first when many sandboxes end together.
+const removeAtOnce = 2
 
 // isRemoving says that a folder is being removed.
 func (e *Engine) isRemoving(name string) bool {

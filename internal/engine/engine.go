@@ -78,10 +78,11 @@ type Engine struct {
 	stop    context.CancelFunc
 	tasks   sync.WaitGroup // all goroutines of the engine
 
-	mu     sync.Mutex
-	closed bool
-	boxes  map[string]*box // by id: all that have not ended
-	going  map[string]bool // folders that are being removed
+	mu       sync.Mutex
+	closed   bool
+	boxes    map[string]*box // by id: all that have not ended
+	going    map[string]bool // folders that are being removed
+	removals chan struct{}   // has one element for each that is, at most removeAtOnce
 
 	hooks    hooks
 	gateway  gateway

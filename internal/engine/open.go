@@ -29,7 +29,7 @@ func Open(ctx context.Context, opt Options) (_ *Engine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opt: opt, folder: f, keeper: opt.Keeper, clock: opt.Clock, log: opt.Log, boxes: map[string]*box{}, going: map[string]bool{}}
+	e := &Engine{opt: opt, folder: f, keeper: opt.Keeper, clock: opt.Clock, log: opt.Log, boxes: map[string]*box{}, going: map[string]bool{}, removals: make(chan struct{}, removeAtOnce)}
 	if e.clock == nil {
 		e.clock = realClock{}
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/bailey-sandbox/bailey"
@@ -161,11 +162,13 @@ func (d *Driver) Stale(alive func(id string) bool) []string {
 }
 
 // HostMemory is the machine's memory in bytes, as the kernel gives it to
-// programs, or 0 when it cannot be known.
-func HostMemory() int64 {
+// programs, or 0 when it cannot be known. It is read once.
+func HostMemory() int64 { return hostMemory() }
+
+var hostMemory = sync.OnceValue(func() int64 {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0
 	}
 	return parseMemTotal(b)
-}
+})

@@ -68,7 +68,7 @@ func RemoveTree(path string) error {
 		return removeError(path, err)
 	}
 	defer unix.Close(parent)
-	t := &remover{top: -1}
+	t := &remover{top: -1, root: os.Geteuid() == 0}
 	err = t.remove(parent, filepath.Base(path), 0)
 	if err != nil && Foreign.Remove != nil && os.Geteuid() != 0 && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) {
 		return Foreign.Remove(path)
@@ -93,6 +93,7 @@ func removeError(path string, err error) error {
 type remover struct {
 	top   int // descriptor of the folder being removed
 	moved int // folders moved up into it so far
+	root  bool
 }
 
 // remove removes one name below the folder dir. A name that is not there is
@@ -117,7 +118,7 @@ func (t *remover) remove(dir int, name string, depth int) error {
 	case !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST):
 		return &os.PathError{Op: "rmdir", Path: name, Err: err}
 	}
-	fd, err := openDir(dir, name)
+	fd, err := openDir(dir, name, t.root)
 	if errors.Is(err, unix.ENOENT) {
 		return nil // somebody else removes it, too
 	}
@@ -142,11 +143,13 @@ func (t *remover) remove(dir int, name string, depth int) error {
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
-	for {
+	for again := false; ; again = true {
 		// Entries come and go under us (moved-up folders among them), so
 		// read again until a whole pass finds nothing.
-		if _, err := f.Seek(0, 0); err != nil {
-			return err
+		if again {
+			if _, err := f.Seek(0, 0); err != nil {
+				return err
+			}
 		}
 		found := false
 		for {
@@ -172,16 +175,22 @@ func (t *remover) remove(dir int, name string, depth int) error {
 }
 
 // openDir opens the folder name below dir for reading and writing entries,
-// never through a link or onto another mount.
-func openDir(dir int, name string) (int, error) {
+// never through a link or onto another mount. Permissions are nothing to root.
+func openDir(dir int, name string, root bool) (int, error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	}
+	if root {
+		how.Flags &^= unix.O_PATH
 	}
 	var p int
 	err := retry(func() (err error) { p, err = unix.Openat2(dir, name, &how); return })
 	if err != nil {
 		return -1, err
+	}
+	if root {
+		return p, nil
 	}
 	defer unix.Close(p)
 	var st unix.Stat_t
@@ -189,7 +198,7 @@ func openDir(dir int, name string) (int, error) {
 		return -1, err
 	}
 	proc := fmt.Sprintf("/proc/self/fd/%d", p)
-	if st.Mode&0o700 != 0o700 && os.Geteuid() != 0 {
+	if st.Mode&0o700 != 0o700 {
 		// fchmod does not take an O_PATH descriptor, its magic link does.
 		if err := unix.Chmod(proc, st.Mode&0o7777|0o700); err != nil {
 			return -1, err
