@@ -16,18 +16,25 @@ import (
 var programs string
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "bailey-bench-test-")
-	if err != nil {
-		panic(err)
+	programs = os.Getenv("BAILEY_TEST_PROGRAMS") // built already
+	built := ""
+	if programs == "" {
+		var err error
+		if built, err = os.MkdirTemp("", "bailey-bench-test-"); err != nil {
+			panic(err)
+		}
+		os.Chmod(built, 0o755) // a sandbox's own user runs bailey-init
+		build := exec.Command("go", "build", "-o", built+"/", "../../cmd/bailey", "../../cmd/bailey-init", "../../cmd/baileyd")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			panic(string(out))
+		}
+		programs = built
 	}
-	build := exec.Command("go", "build", "-o", dir+"/", "../../cmd/bailey", "../../cmd/bailey-init", "../../cmd/baileyd")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		panic(string(out))
-	}
-	programs = dir
 	code := m.Run()
-	os.RemoveAll(dir)
+	if built != "" {
+		os.RemoveAll(built)
+	}
 	os.Exit(code)
 }
 

@@ -58,7 +58,7 @@ func (p *pass) takes(declared map[string][]string) (packages []string) {
 
 // passes gives the passes of whoever started the suite, and what takes back
 // what they need.
-func (s *suite) passes(ctx context.Context) (list []*pass, cleanup func(), err error) {
+func (s *suite) passes(ctx context.Context, declared map[string][]string) (list []*pass, cleanup func(), err error) {
 	base, err := os.MkdirTemp("/tmp", "bt-") // a short name: sockets have little room
 	if err != nil {
 		return nil, nil, err
@@ -67,7 +67,14 @@ func (s *suite) passes(ctx context.Context) (list []*pass, cleanup func(), err e
 		return nil, nil, err
 	}
 	programs := filepath.Join(base, "programs")
-	if err := copyPrograms(programs); err != nil {
+	err = copyPrograms(programs)
+	for pkg := range declared {
+		if err == nil && strings.Contains(pkg, "/internal/conformance/") {
+			err = buildFaulty(ctx, programs)
+			break
+		}
+	}
+	if err != nil {
 		return nil, nil, errors.Join(err, os.RemoveAll(base))
 	}
 	root := os.Geteuid() == 0

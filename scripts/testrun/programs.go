@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -40,6 +42,40 @@ func copyPrograms(dir string) error {
 var ofLevels = []string{"runsc", "bailey-microvm.kit"}
 
 const levelsDir = "levels"
+
+// buildFaulty builds the programs again, with the points at which a suite makes them
+// fail, into the folder faultyDir beside the others, and below it once more with what
+// levels need: each suite would take a minute for it, and the ordinary user several.
+func buildFaulty(ctx context.Context, programs string) error {
+	dir := filepath.Join(programs, faultyDir)
+	more := filepath.Join(dir, levelsDir)
+	if err := os.MkdirAll(more, 0o755); err != nil {
+		return err
+	}
+	out, err := output(ctx, "", []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-buildvcs=false", "-tags", "bailey_faults", "-o", dir+"/", "./cmd/...")
+	if err != nil {
+		return fmt.Errorf("build the programs with fault points: %w: %s", err, out)
+	}
+	built, err := filepath.Glob(filepath.Join(dir, "bailey*"))
+	for _, path := range built {
+		err = errors.Join(err, written(path), os.Link(path, filepath.Join(more, filepath.Base(path))))
+	}
+	for _, name := range ofLevels {
+		err = errors.Join(err, os.Link(filepath.Join(programs, levelsDir, name), filepath.Join(more, name)))
+	}
+	return err
+}
+
+const faultyDir = "faults"
+
+// written puts a file on disk: see copyProgram.
+func written(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
 
 // copyProgram writes the copy back to the disk at once: dirty pages would count as
 // memory of whoever runs it first.

@@ -52,7 +52,7 @@ func (s *suite) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	passes, cleanup, err := s.passes(ctx)
+	passes, cleanup, err := s.passes(ctx, declared)
 	if err != nil {
 		return err
 	}

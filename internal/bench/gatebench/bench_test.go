@@ -19,18 +19,24 @@ import (
 var program string
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "bailey-gatebench-test-")
-	if err != nil {
-		panic(err)
+	dir, built := os.Getenv("BAILEY_TEST_PROGRAMS"), "" // built already
+	if dir == "" {
+		var err error
+		if built, err = os.MkdirTemp("", "bailey-gatebench-test-"); err != nil {
+			panic(err)
+		}
+		dir = built
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, "baileyd"), "../../../cmd/baileyd")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			panic(string(out))
+		}
 	}
 	program = filepath.Join(dir, "baileyd")
-	build := exec.Command("go", "build", "-o", program, "../../../cmd/baileyd")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		panic(string(out))
-	}
 	code := m.Run()
-	os.RemoveAll(dir)
+	if built != "" {
+		os.RemoveAll(built)
+	}
 	os.Exit(code)
 }
 

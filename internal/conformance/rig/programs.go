@@ -20,8 +20,9 @@ const Shared = "/tmp"
 
 var programs struct {
 	sync.Once
-	dir string
-	err error
+	dir  string
+	made bool // by this process, which removes it
+	err  error
 
 	levels    sync.Once
 	levelsErr error
@@ -36,7 +37,7 @@ func Main(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	if programs.dir != "" {
+	if programs.made {
 		if err := os.RemoveAll(programs.dir); err != nil {
 			fmt.Fprintln(os.Stderr, "rig:", err)
 			code = 1
@@ -46,10 +47,16 @@ func Main(m *testing.M) {
 }
 
 // Programs builds all programs of Bailey as a release does, but with the
-// fault points, once for all tests of the binary, and gives their folder.
+// fault points, once for all tests of the binary, and gives their folder. Where
+// ./scripts/test has built them for all, it builds none.
 func Programs(t testing.TB) string {
 	t.Helper()
 	programs.Do(func() {
+		if dir := filepath.Join(os.Getenv("BAILEY_TEST_PROGRAMS"), "faults"); filepath.IsAbs(dir) && isFolder(dir) {
+			programs.dir = dir
+			return
+		}
+		programs.made = true
 		if programs.dir, programs.err = os.MkdirTemp(Shared, "bailey-rig-"); programs.err != nil {
 			return
 		}
@@ -89,7 +96,11 @@ func Levels(t testing.TB) string {
 	t.Helper()
 	from := Programs(t)
 	bin := filepath.Join(from, "levels")
-	programs.levels.Do(func() { programs.levelsErr = addLevels(from, bin) })
+	programs.levels.Do(func() {
+		if programs.made {
+			programs.levelsErr = addLevels(from, bin)
+		}
+	})
 	if programs.levelsErr != nil {
 		t.Fatal(programs.levelsErr)
 	}
@@ -127,6 +138,11 @@ func addLevels(from, bin string) error {
 		}
 	}
 	return nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // Source gives the top folder of this repository.
