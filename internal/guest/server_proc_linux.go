@@ -163,13 +163,20 @@ func (s *Server) signal(m signalMsg) error {
 // killRounds bounds how often a kill of everything looks again for what was
 // started meanwhile. Each round kills all it sees, so only a fork bomb needs
 // more than a few; its cgroup's owner ends that.
-const killRounds = 64
+//
+// What was killed needs a processor to end, and on a busy machine it may wait for
+// one: after hurriedRounds there are longer and longer pauses, two seconds in all.
+const (
+	killRounds    = 64
+	hurriedRounds = 8
+)
 
 // killAll signals every process that belongs to the execution, and gives how
 // many there were. SIGKILL is repeated until none is left.
 func (e *execution) killAll(sig syscall.Signal) int {
 	total := 0
-	for range killRounds {
+	for round := range killRounds {
+		time.Sleep(time.Duration(max(0, round-hurriedRounds)) * time.Millisecond)
 		list, err := e.s.scan()
 		if err != nil {
 			// Without /proc, the group of the main process is what can be found.
