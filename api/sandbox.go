@@ -200,7 +200,12 @@ type Receipt struct {
 
 // PauseRequest says how to pause.
 type PauseRequest struct {
+	// ToDisk keeps nothing in the host's memory: files are kept, and what the processes
+	// were doing where the level can put it on disk. The receipt says whether it did.
 	ToDisk bool `json:"to_disk,omitempty"`
+	// FilesOnly, with ToDisk, ends the processes. Of a sandbox that is stopped it drops the
+	// memory that was kept, so that it starts from its files.
+	FilesOnly bool `json:"files_only,omitempty"`
 }
 
 // PromoteRequest asks for a stronger isolation level.

@@ -86,10 +86,10 @@ func (e *Engine) act(ctx context.Context, b *box) error {
 	ctx = withEnd(ctx, end)
 	switch next.Do {
 	case api.ActionPause:
-		_, err := e.pause(ctx, b, false)
+		_, err := e.pause(ctx, b, pauseFrozen)
 		return err
 	case api.ActionStop:
-		_, err := e.pause(ctx, b, true)
+		_, err := e.pause(ctx, b, pauseFiles)
 		return err
 	default:
 		return e.delete(ctx, b, end)

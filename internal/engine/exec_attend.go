@@ -37,12 +37,14 @@ func (x *execution) attach(g *generation, p *guest.Process) error {
 	if x.doc.Exec.State == api.ExecStarting {
 		x.doc.Exec.State = api.ExecRunning
 	}
+	attached, shown := x.attached, x.shown
+	x.shown = true
 	x.mu.Unlock()
 	var err error
-	if x.doc.Exec.Pty {
+	if x.doc.Exec.Pty && !shown {
 		err = x.showTerminal(p, pipe)
 	}
-	close(x.attached)
+	close(attached)
 	closeOnce(x.ready)
 	return err
 }
@@ -86,17 +88,7 @@ func duplicate(f *os.File) (*os.File, error) {
 
 // attend follows a command to its end, and its output to its own.
 func (x *execution) attend(ctx context.Context) {
-	select {
-	case <-x.attached:
-		x.mu.Lock()
-		g, p := x.gen, x.proc
-		x.mu.Unlock()
-		if end, err := p.Wait(ctx); err == nil {
-			x.finish(ctx, x.endOf(ctx, g, end), "")
-		}
-	case <-x.ended:
-	case <-ctx.Done():
-	}
+	x.follow(ctx)
 	select {
 	case <-x.ended: // now, or with the sandbox: see execsOver
 	case <-ctx.Done():
@@ -282,6 +274,9 @@ func (x *execution) letGoHere() {
 // execsOver ends what ran in a generation that has ended. It is a hook: see
 // hooks.ended.
 func (e *Engine) execsOver(g *generation, end bailey.End) {
+	if g.box.record().asleep(g.n) {
+		return
+	}
 	for _, x := range e.openIn(g.box.id) {
 		x.mu.Lock()
 		if x.b != g.box { // of one that a dead daemon has left; others read it without the lock

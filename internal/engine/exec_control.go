@@ -35,7 +35,7 @@ func (e *Engine) openRunning(ctx context.Context, who Caller, ref, id, what stri
 		return nil, nil, err
 	}
 	select {
-	case <-x.attached:
+	case <-x.whenAttached():
 		return x, u, nil
 	case <-x.ended:
 		u.release()

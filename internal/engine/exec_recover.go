@@ -198,7 +198,7 @@ func (e *Engine) endLeftExecs(ctx context.Context) error {
 		}
 		e.spawn(x.attend)
 		if b != nil {
-			if g := b.generation(); g != nil && g.n == x.doc.Run {
+			if g := b.generation(); g != nil && g.n == x.doc.Run || b.record().asleep(x.doc.Run) {
 				continue
 			}
 		}

@@ -50,7 +50,7 @@ func (e *Engine) mend(ctx context.Context, b *box) error {
 // finishStop brings a sandbox to its stop whose stop was begun, and whose act, if it
 // had one, is over.
 func (e *Engine) finishStop(ctx context.Context, b *box) error {
-	seal, err := e.planStop(b)
+	seal, err := e.planStop(b, false)
 	if err == nil {
 		err = e.update(ctx, b, func(r *record) { r.Act = seal })
 	}

@@ -28,8 +28,26 @@ func (e *Engine) Pause(ctx context.Context, who Caller, ref string, req api.Paus
 		return api.Receipt{}, err
 	}
 	defer b.done()
-	return e.pause(ctx, b, req.ToDisk)
+	how := pauseFrozen
+	switch {
+	case req.FilesOnly && !req.ToDisk:
+		return api.Receipt{}, bailey.Errorf(bailey.CodeUsage, "pause the sandbox "+b.id, "add to_disk, or leave files_only out", "a frozen sandbox keeps its memory")
+	case req.FilesOnly:
+		how = pauseFiles
+	case req.ToDisk:
+		how = pauseToDisk
+	}
+	return e.pause(ctx, b, how)
 }
+
+// pauseHow says what a pause keeps, and where.
+type pauseHow int
+
+const (
+	pauseFrozen pauseHow = iota // all of it, in memory
+	pauseToDisk                 // files, and memory where the level can put it on disk
+	pauseFiles                  // files
+)
 
 // Resume lets a paused or stopped sandbox go on; of one that runs it is the state.
 // A lost one is started anew from its files.
@@ -51,9 +69,8 @@ func (e *Engine) Resume(ctx context.Context, who Caller, ref string) (api.Sandbo
 	return e.show(b), err
 }
 
-// pause freezes a sandbox, or with toDisk ends its processes and keeps its files.
-// The caller holds op.
-func (e *Engine) pause(ctx context.Context, b *box, toDisk bool) (api.Receipt, error) {
+// pause freezes a sandbox, or puts it on disk. The caller holds op.
+func (e *Engine) pause(ctx context.Context, b *box, how pauseHow) (api.Receipt, error) {
 	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	if err := e.mend(ctx, b); err != nil {
@@ -67,8 +84,10 @@ func (e *Engine) pause(ctx context.Context, b *box, toDisk bool) (api.Receipt, e
 		r = b.record()
 	}
 	switch {
-	case r.Sandbox.State == api.StateRunning && toDisk, r.Sandbox.State == api.StatePaused && toDisk:
-		return e.stopBox(ctx, b)
+	case r.Sandbox.State == api.StateStopped && how == pauseFiles && r.Memory != nil:
+		return e.dropMemory(ctx, b)
+	case how != pauseFrozen && (r.Sandbox.State == api.StateRunning || r.Sandbox.State == api.StatePaused):
+		return e.stopBox(ctx, b, how == pauseToDisk)
 	case r.Sandbox.State == api.StateRunning:
 		return e.freeze(ctx, b)
 	case r.Sandbox.State == api.StatePaused, r.Sandbox.State == api.StateStopped:

@@ -105,12 +105,17 @@ func (e *Engine) promote(ctx context.Context, b *box, to bailey.Isolation) error
 	began := e.clock.Now()
 	if ran {
 		end := bailey.End{Reason: bailey.EndPromoted, Detail: "its sandbox was promoted from " + from.String() + " to " + to.String()}
-		if _, err := e.stopBox(withEnd(ctx, end), b); err != nil {
+		if _, err := e.stopBox(withEnd(ctx, end), b, false); err != nil {
 			return err
 		}
 	}
 	receipt := api.Receipt{Act: "promote", Kept: []string{"files", "environment", "working folder", "policy", "names", "ports", "labels"}, Lost: []string{"memory", "processes"},
 		Notes: []string{"it was at the level " + from.String()}}
+	if b.record().Memory != nil { // another kernel has no use for it
+		if _, err := e.dropMemory(ctx, b); err != nil {
+			return err
+		}
+	}
 	e.trace("promote")
 	err := e.transition(ctx, b, api.StateStopped, func(r *record) {
 		r.Sandbox.Isolation, r.Sandbox.IsolationReason = to, "promoted from "+from.String()

@@ -79,6 +79,11 @@ type record struct {
 	Held *held `json:"held,omitempty"`
 	// Ports are reachable from outside; see Expose.
 	Ports []exposed `json:"ports,omitempty"`
+	// Memory is what a stopped sandbox goes on from; without it, it starts from its
+	// files. MemoryIn is the folder of what the generation that runs has gone on from,
+	// which it has open.
+	Memory   *keptMemory `json:"memory,omitempty"`
+	MemoryIn string      `json:"memory_in,omitempty"`
 	// Way is what the way out has to find again.
 	Way json.RawMessage `json:"way,omitempty"`
 }

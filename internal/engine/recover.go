@@ -150,6 +150,11 @@ func (e *Engine) takeOver(ctx context.Context, b *box) (g *generation, err error
 	if err != nil {
 		return g, err
 	}
+	if r.Act != nil && g != nil && r.Sandbox.State == api.StateStopping {
+		if ran, err := e.recoverSuspending(ctx, b, g, *r.Act); ran {
+			return g, err
+		}
+	}
 	if r.Act != nil {
 		if err := e.goOn(ctx, b, g, *r.Act); err != nil || r.Sandbox.State != api.StateStopping {
 			return g, err

@@ -21,7 +21,14 @@ func (e *Engine) resume(ctx context.Context, b *box) error {
 	if err := e.admit(ctx, b); err != nil {
 		return err
 	}
-	err := e.transition(ctx, b, api.StateResuming, func(r *record) { r.From = from })
+	err := e.transition(ctx, b, api.StateResuming, func(r *record) {
+		r.From = from
+		if r.Memory != nil { // see clearAhead
+			for i := range r.Roots {
+				r.Roots[i].Fresh = true
+			}
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -32,6 +39,9 @@ func (e *Engine) resume(ctx context.Context, b *box) error {
 		return e.thaw(ctx, b)
 	}
 	receipt := api.Receipt{Act: "resume", Kept: []string{"files"}, Lost: []string{"memory", "processes"}}
+	if b.record().Memory != nil {
+		receipt.Kept, receipt.Lost = keptWithMemory, lostWithMemory
+	}
 	for _, check := range e.hooks.restarting {
 		if err = check(ctx, b, &receipt); err != nil {
 			break

@@ -24,6 +24,8 @@ const actSeal = "seal"
 type sealing struct {
 	Snapshot string         `json:"snapshot"`
 	Layers   map[int]string `json:"layers"` // by root.N
+	// Memory is to be put on disk before, where it is a stop.
+	Memory bool `json:"memory,omitempty"`
 }
 
 // wanted is what a snapshot is to be.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"path/filepath"
 	"time"
 
 	"github.com/bailey-sandbox/bailey"
@@ -34,19 +35,32 @@ func (e *Engine) launch(ctx context.Context, b *box) (l layout, g *generation, e
 	if err := b.claim(); err != nil { // a daemon's start may have failed to
 		return l, nil, err
 	}
+	if b.record().Memory != nil {
+		if err := b.clearAhead(); err != nil {
+			return l, nil, err
+		}
+	}
 	l, err = e.layOut(ctx, b)
 	if err != nil {
 		return l, nil, err
 	}
 	e.trace("start")
-	in, err := e.driver.Create(ctx, l.spec)
+	build := func() (driver.Instance, error) { return e.driver.Create(ctx, l.spec) }
+	n := b.record().Starts + 1
+	if m := b.record().Memory; m != nil {
+		n = m.Run // it is the same one
+		build = func() (driver.Instance, error) {
+			return e.driver.Restore(ctx, l.spec, m.Memory, filepath.Join(b.dir, m.Dir))
+		}
+	}
+	in, err := build()
 	if bailey.CodeOf(err) == bailey.CodeBusy && e.sweepOf(ctx, b.id) {
-		in, err = e.driver.Create(ctx, l.spec)
+		in, err = build()
 	}
 	if err != nil {
 		return l, nil, err
 	}
-	g = &generation{box: b, n: b.record().Starts + 1, instance: in, env: l.spec.Env, workdir: l.workdir, over: make(chan struct{})}
+	g = &generation{box: b, n: n, instance: in, env: l.spec.Env, workdir: l.workdir, over: make(chan struct{})}
 	g.ctx, g.cancel = context.WithCancel(e.ctx)
 	defer func() {
 		if err != nil {
@@ -74,6 +88,9 @@ func (e *Engine) enter(ctx context.Context, b *box, l layout, g *generation) (er
 		return err
 	}
 	client, err := g.speak(ctx)
+	if err == nil && r.Memory != nil {
+		err = wakeMemory(ctx, client)
+	}
 	if err == nil {
 		g.user, err = e.userOf(ctx, client, r)
 	}
@@ -91,7 +108,10 @@ func (e *Engine) enter(ctx context.Context, b *box, l layout, g *generation) (er
 		r.Starts, r.Env, r.Workdir, r.Seeds, r.Roots = g.n, g.env, g.workdir, l.seeds, l.roots
 		r.User, r.Account = g.user, l.spec.User
 		r.Sandbox.Started, r.From, r.Sandbox.Workdir = &now, "", l.workdir
-		if from == api.StateStopped || from == api.StateLost {
+		r.MemoryIn = ""
+		if r.Memory != nil {
+			r.MemoryIn, r.Memory = r.Memory.Dir, nil
+		} else if from == api.StateStopped || from == api.StateLost {
 			r.Sandbox.Generation++
 			r.Unaccepted = r.Unaccepted || from == api.StateLost
 			r.Sandbox.End = nil
@@ -105,6 +125,14 @@ func (e *Engine) enter(ctx context.Context, b *box, l layout, g *generation) (er
 		return err
 	}
 	e.attend(b, g)
+	if r.Memory != nil {
+		if err := e.goOnExecs(ctx, g); err != nil {
+			e.log.Error("go on with a sandbox's commands", "sandbox", b.id, "error", err)
+		}
+	}
+	if err := b.sweepMemory(); err != nil {
+		e.log.Error("memory of a sandbox is left", "sandbox", b.id, "error", err)
+	}
 	return nil
 }
 

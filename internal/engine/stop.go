@@ -8,28 +8,72 @@ import (
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/api"
+	"github.com/bailey-sandbox/bailey/internal/driver"
 )
 
-// stopBox ends every process and keeps files.
-func (e *Engine) stopBox(ctx context.Context, b *box) (api.Receipt, error) {
+// What a pause to disk keeps at a level that can put memory there, and what it cannot
+// keep.
+var (
+	keptWithMemory = []string{"files", "memory", "processes"}
+	lostWithMemory = []string{"connections"}
+)
+
+// stopBox ends every process and keeps files, and with memory what the processes were
+// doing, where the level can.
+func (e *Engine) stopBox(ctx context.Context, b *box, memory bool) (api.Receipt, error) {
 	began := e.clock.Now()
 	reopen := b.quiet(ctx)
 	defer reopen()
 	from := b.record().Sandbox.State
-	seal, err := e.planStop(b)
+	seal, err := e.planStop(b, memory)
 	if err != nil {
 		return api.Receipt{}, err
 	}
 	if err := e.transition(ctx, b, api.StateStopping, func(r *record) { r.From, r.Act = from, seal }); err != nil {
 		return api.Receipt{}, err
 	}
-	return e.stopped(context.WithoutCancel(ctx), b, began)
+	ctx = context.WithoutCancel(ctx)
+	var notes []string
+	if memory {
+		note, err := e.stopWithMemory(ctx, b, from, seal != nil)
+		if err != nil {
+			return api.Receipt{}, err
+		}
+		if note != "" {
+			notes = append(notes, note)
+		}
+	}
+	return e.stopped(ctx, b, began, notes...)
+}
+
+// stopWithMemory puts the memory of a sandbox that is stopping on disk. The note says why
+// it is not kept. After an error the sandbox runs.
+func (e *Engine) stopWithMemory(ctx context.Context, b *box, from api.State, sealed bool) (note string, err error) {
+	g := b.generation()
+	if g == nil { // nothing runs
+		return "", nil
+	}
+	switch _, can := g.instance.(driver.Suspender); {
+	case !can:
+		return "", nil
+	case !sealed:
+		return "its memory is not kept, because its files lie on a disk of its own, and are not sealed with it", nil
+	}
+	ran, err := e.suspend(ctx, b, g)
+	switch {
+	case err == nil:
+		return "", nil
+	case !ran:
+		e.log.Error("keep the memory of a sandbox", "sandbox", b.id, "error", err)
+		return "its memory could not be kept, and it ended: " + err.Error(), nil
+	}
+	return "", errors.Join(err, e.transition(ctx, b, api.StateRunning, func(r *record) { r.From, r.Act = "", nil }))
 }
 
 // planStop says which layers the files of a sandbox that stops become: what is sealed
 // has a hash, and is compared with it before it starts again. nil where they lie on a
 // disk of the sandbox's own, from which a layer would have to be copied.
-func (e *Engine) planStop(b *box) (*act, error) {
+func (e *Engine) planStop(b *box, memory bool) (*act, error) {
 	r := b.record()
 	if r.Act != nil {
 		return nil, unfinished("stop the sandbox "+b.id, r.Act)
@@ -37,7 +81,7 @@ func (e *Engine) planStop(b *box) (*act, error) {
 	if r.Disk > 0 {
 		return nil, nil
 	}
-	plan := sealing{Layers: map[int]string{}}
+	plan := sealing{Layers: map[int]string{}, Memory: memory}
 	id := "stop-" + newID()
 	for _, root := range r.Roots {
 		plan.Layers[root.N] = layerID(id, root.N)
@@ -47,7 +91,7 @@ func (e *Engine) planStop(b *box) (*act, error) {
 }
 
 // stopped brings a sandbox that is stopping to its stop.
-func (e *Engine) stopped(ctx context.Context, b *box, began time.Time) (api.Receipt, error) {
+func (e *Engine) stopped(ctx context.Context, b *box, began time.Time, notes ...string) (api.Receipt, error) {
 	if g := b.generation(); g != nil {
 		letGo := e.keepMounts(g, b.record())
 		defer letGo()
@@ -58,7 +102,13 @@ func (e *Engine) stopped(ctx context.Context, b *box, began time.Time) (api.Rece
 	if err := e.closeWay(ctx, b); err != nil {
 		e.log.Error("close a sandbox's way out", "sandbox", b.id, "error", err)
 	}
-	receipt := api.Receipt{Act: "stop", Kept: []string{"files"}, Lost: []string{"memory", "processes"}}
+	receipt := api.Receipt{Act: "stop", Kept: []string{"files"}, Lost: []string{"memory", "processes"}, Notes: notes}
+	if m := b.record().Memory; m != nil {
+		receipt.Act, receipt.Kept, receipt.Lost = "pause", keptWithMemory, lostWithMemory
+		for _, f := range m.Files {
+			receipt.Bytes += f.Size
+		}
+	}
 	heads, release, err := e.sealStop(ctx, b, &receipt)
 	defer release()
 	if err != nil { // its files are where they were, or in layers already
@@ -72,7 +122,7 @@ func (e *Engine) stopped(ctx context.Context, b *box, began time.Time) (api.Rece
 		}
 	}
 	as := func(r *record) {
-		r.From, r.Driver, r.Act = "", nil, nil
+		r.From, r.Driver, r.Act, r.MemoryIn = "", nil, nil, ""
 		for i, root := range r.Roots {
 			if head := heads[root.N]; head != "" {
 				r.Roots[i].Chain = head
@@ -94,6 +144,11 @@ func (e *Engine) stopped(ctx context.Context, b *box, began time.Time) (api.Rece
 		as(r)
 		r.Sandbox.Receipt = &receipt
 	})
+	if err == nil {
+		if serr := b.sweepMemory(); serr != nil {
+			e.log.Error("memory of a sandbox is left", "sandbox", b.id, "error", serr)
+		}
+	}
 	if err == nil && receipt.HashPending {
 		e.hashStopSoon(b.id)
 	}

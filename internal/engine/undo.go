@@ -60,6 +60,14 @@ func (e *Engine) Undo(ctx context.Context, who Caller, ref string, req api.UndoR
 			return api.Receipt{}, bailey.Errorf(bailey.CodeBusy, what+" in the sandbox "+b.id, "end its processes, or have them killed with kill", "processes are alive that would see their files change")
 		}
 	}
+	if b.record().Memory != nil { // it does not fit other files
+		if !req.Kill {
+			return api.Receipt{}, bailey.Errorf(bailey.CodeBusy, what+" in the sandbox "+b.id, "have its processes killed with kill", "processes are in its memory on disk that would see their files change")
+		}
+		if _, err := e.dropMemory(ctx, b); err != nil {
+			return api.Receipt{}, err
+		}
+	}
 	was, err := e.rewind(ctx, b, to)
 	if err != nil {
 		return api.Receipt{}, err

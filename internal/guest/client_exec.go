@@ -45,8 +45,8 @@ type proc struct {
 
 // AttachOptions say where to go on with an execution after a new connection.
 type AttachOptions struct {
-	// Offsets are, where bytes go over the protocol, the next bytes of stdout
-	// and stderr that are wanted. All below is acknowledged by that.
+	// Offsets are, where bytes go over the protocol or with Plumb, the next bytes of
+	// stdout and stderr that are wanted. All below is acknowledged by that.
 	Offsets [2]int64
 	// Files are, where descriptors were passed, the owner's ends from the first
 	// time, which become the Process's: stdin to write, stdout and stderr to

@@ -34,6 +34,7 @@ type relayed struct {
 	out     [2]*os.File // to the owner; nil is nowhere
 	master  *os.File    // of the terminal, for the owner
 	written [2]int64    // offsets of what the owner has
+	had     [2]int64    // offsets up to which the owner has it from before the relay
 	closed  [2]bool     // nothing more comes of this output
 	bare    bool        // it is from before the relay, and has no descriptors
 	moving  bool        // output is being moved
@@ -128,7 +129,7 @@ func (o *ownerSession) attach(f frame) error {
 	t, r := o.now(), o.r
 	if x := r.find(m.id); x != nil {
 		x.whenStarted(func() {
-			if f.nfds > 0 && !x.plumb(stdin, out) && x.refused == nil {
+			if f.nfds > 0 && !x.plumb(stdin, out, m.offsets) && x.refused == nil {
 				t.fail(f.req, failMsg{kind: failConflict, text: "it has the descriptors that it was started with"})
 				return
 			}
@@ -138,17 +139,20 @@ func (o *ownerSession) attach(f frame) error {
 	}
 	x := newRelayed(r, m.id)
 	x.stdin, x.out, x.bare = stdin, out, f.nfds == 0
+	if f.nfds > 0 {
+		x.had = m.offsets
+	}
 	x.begin(t, f.req, frameAttach, attachMsg{id: m.id}.put)
 	return nil
 }
 
 // plumb gives an execution from before the relay its descriptors, and reports whether it
-// had none.
-func (x *relayed) plumb(stdin *os.File, out [2]*os.File) bool {
+// had none. had says how much of the outputs the owner has already.
+func (x *relayed) plumb(stdin *os.File, out [2]*os.File, had [2]int64) bool {
 	x.mu.Lock()
 	ok := x.bare && !x.tty && x.refused == nil
 	if ok {
-		x.bare = false
+		x.bare, x.had = false, had
 		for i, f := range out {
 			if f != nil && !x.closed[i] {
 				x.out[i], out[i] = f, nil

@@ -397,7 +397,8 @@ func TestRelayPlumbs(t *testing.T) {
 	stdin, w := pipeOf(t)
 	out, outw := pipeOf(t)
 	errs, errw := pipeOf(t)
-	p, err := c.Attach(testContext(t), "x", AttachOptions{Plumb: &[3]*os.File{stdin, outw, errw}})
+	// Two bytes came before the relay did.
+	p, err := c.Attach(testContext(t), "x", AttachOptions{Plumb: &[3]*os.File{stdin, outw, errw}, Offsets: [2]int64{2, 0}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +407,7 @@ func TestRelayPlumbs(t *testing.T) {
 	}
 	io.WriteString(w, "it\n")
 	all, err := io.ReadAll(out)
-	if err != nil || string(all) != "one\ngot it\n" {
+	if err != nil || string(all) != "e\ngot it\n" {
 		t.Fatalf("%q %v", all, err)
 	}
 	if all, err = io.ReadAll(errs); err != nil || string(all) != "err\n" {

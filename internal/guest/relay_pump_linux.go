@@ -23,9 +23,11 @@ func (x *relayed) pump(i int, from *Output) {
 		x.r.memory.touch()
 		x.mu.Lock()
 		f := x.out[i]
+		// What was on its way when the memory was written down comes again.
+		again := min(max(0, x.had[i]-(end-int64(len(b)))), int64(len(b)))
 		x.mu.Unlock()
 		if f != nil {
-			if err := x.write(f, b); err != nil {
+			if err := x.write(f, b[again:]); err != nil {
 				x.deaf(i, f)
 			}
 		}

@@ -63,7 +63,8 @@ func (inv *invocation) eachNamed(names string, do func(c *client.Client, name st
 
 func pauseCommand(inv *invocation) (int, error) {
 	var req api.PauseRequest
-	inv.Flags.BoolVar(&req.ToDisk, "to-disk", false, "keep files only: processes end, no memory is held")
+	inv.Flags.BoolVar(&req.ToDisk, "to-disk", false, "hold no memory of the host: files are kept, and processes where the level can put them on disk")
+	inv.Flags.BoolVar(&req.FilesOnly, "files-only", false, "with --to-disk: end the processes, or drop those that were put on disk")
 	refs, err := inv.some(1, -1, "SANDBOX...")
 	if err != nil {
 		return 0, err

@@ -86,13 +86,13 @@ func torture(t *testing.T, who rig.Person, length time.Duration, n int) {
 	kills := 0
 	killers.Go(func() {
 		rnd := rand.New(rand.NewPCG(seed, 2))
-		for {
+		for i := 0; ; i++ {
 			select {
 			case <-over:
 				return
 			case <-time.After(time.Second + time.Duration(rnd.Int64N(int64(4*time.Second)))):
 			}
-			if rnd.IntN(3) == 0 {
+			if i%3 == 2 {
 				d.KillGate()
 				continue
 			}

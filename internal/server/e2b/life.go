@@ -173,7 +173,8 @@ func (s *Server) pause(ctx context.Context, who access.Identity, r *http.Request
 	if stateOf(b) == "paused" {
 		return 0, nil, fail(http.StatusConflict, "the sandbox "+b.ID+" is paused already")
 	}
-	_, err = s.engine.Pause(ctx, who.Caller, b.ID, api.PauseRequest{ToDisk: in.Memory != nil && !*in.Memory})
+	filesOnly := in.Memory != nil && !*in.Memory
+	_, err = s.engine.Pause(ctx, who.Caller, b.ID, api.PauseRequest{ToDisk: filesOnly, FilesOnly: filesOnly})
 	return http.StatusNoContent, nil, err
 }
 
