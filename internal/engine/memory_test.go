@@ -120,3 +120,61 @@ func TestMemoryDamaged(t *testing.T) {
 		t.Errorf("its files: %q", out)
 	}
 }
+
+// counts says whether the command counting does.
+const counts = `n=$(cat /root/n); i=0; while [ $i -lt 250 ] && [ "$(cat /root/n)" = "$n" ]; do sleep 0.02; i=$((i+1)); done; [ "$(cat /root/n)" = "$n" ] && echo dead || echo alive`
+
+// TestMemoryKilled: killed at any moment of a pause to disk or of a resume, the sandbox goes
+// on with its processes or says that they are lost, and its files are there.
+func TestMemoryKilled(t *testing.T) {
+	d := startDaemonOf(t, withRunsc(t))
+	life := func(op string, n int) (went bool, steps []string) {
+		s := d.do(order{Op: "create", Spec: asGVisor}).Sandbox
+		d.do(order{Op: "sh", Ref: s.ID, ID: "a", Script: "cd; echo here > f; (" + counting + ") </dev/null >/dev/null 2>&1 & until test -s /root/n; do sleep 0.01; done"})
+		pause := order{Op: "pause", Ref: s.ID, ToDisk: true}
+		if op == "resume" {
+			d.do(pause)
+		}
+		d.killAt(n)
+		o := pause
+		if op == "resume" {
+			o = order{Op: "resume", Ref: s.ID}
+		}
+		a, err := d.tell(o)
+		steps = d.steps()
+		if n == 0 && (err != nil || a.Err != "") || n > 0 && err == nil {
+			t.Fatalf("%s, killed before step %d: %v %+v", op, n, err, a)
+		}
+		now := d.do(order{Op: "show", Ref: s.ID}).Sandbox
+		if !isStable(now.State) || now.State == api.StateLost {
+			t.Errorf("%s, killed before step %d it is %s", op, n, now.State)
+		}
+		kept := now.Receipt == nil || slices.Contains(now.Receipt.Kept, "memory")
+		if a := d.do(order{Op: "sh", Ref: s.ID, ID: "b", Script: "cd; cat f; " + counts}); a.Out != "here\nalive" && (kept || a.Out != "here\ndead") {
+			t.Errorf("%s, killed before step %d: it is %s, kept %v, and has %q", op, n, now.State, kept, a.Out)
+		}
+		d.do(order{Op: "delete", Ref: s.ID})
+		return kept, steps
+	}
+	all := map[string][]string{}
+	for _, c := range []struct {
+		op, step string
+		kept     bool
+	}{{"pause", "suspend", true}, {"pause", "suspended", false}, {"pause", "dispose", true}, {"resume", "started", true}} {
+		if raced && c.op == "pause" && c.step != "suspend" { // the other passes take each
+			continue
+		}
+		if all[c.op] == nil {
+			_, all[c.op] = life(c.op, 0)
+		}
+		steps := all[c.op]
+		n := slices.Index(steps, c.step) + 1
+		if n == 0 {
+			t.Fatalf("%s has the steps %q", c.op, steps)
+		}
+		if kept, _ := life(c.op, n); kept != c.kept {
+			t.Errorf("%s, killed before %s: kept is %v", c.op, c.step, kept)
+		}
+	}
+	d.clean()
+}
