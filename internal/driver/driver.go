@@ -48,7 +48,8 @@ type Capabilities struct {
 	// Lacks names what a sandbox can be asked to have and this level cannot give
 	// it: Needs. A spec that asks for it is not_available there.
 	Lacks []Need `json:"lacks,omitempty"`
-	// Memory: its sandboxes are Suspenders, and the Driver is a Restorer.
+	// Memory: its sandboxes are Suspenders, and the Driver is a Restorer. It is the
+	// level's, whether or not this host has that.
 	Memory bool `json:"memory,omitempty"`
 }
 

@@ -46,9 +46,12 @@ func TestTable(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("|  |")
 	lacks := map[bailey.Isolation][]driver.Need{}
+	memory := "| processes that go on from disk (`bailey pause --to-disk`) |"
 	for _, level := range columns {
 		b.WriteString(" " + level.String() + " |")
-		lacks[level] = all.Probe(t.Context(), level).Lacks
+		c := all.Probe(t.Context(), level)
+		lacks[level] = c.Lacks
+		memory += map[bool]string{true: " yes |", false: " no |"}[c.Memory]
 		for _, n := range lacks[level] {
 			if !slices.ContainsFunc(needs, func(row struct {
 				need driver.Need
@@ -72,6 +75,7 @@ func TestTable(t *testing.T) {
 		}
 		b.WriteString("\n")
 	}
+	b.WriteString(memory + "\n")
 	text, err := os.ReadFile(tableDoc)
 	if err != nil {
 		t.Fatal(err)

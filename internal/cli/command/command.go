@@ -151,7 +151,7 @@ var Staying = []Command{
 	{Name: "stats", Args: "SANDBOX", Short: "what a sandbox uses"},
 	{Name: "port", Args: "SANDBOX [LOCAL:]PORT", Short: "reach a port of a sandbox from this machine"},
 	{Name: "mount", Args: "add SANDBOX SOURCE[:TARGET][:ro|rw]", Short: "show another folder in a sandbox that runs"},
-	{Name: "pause", Args: "[--to-disk] SANDBOX...", Short: "freeze a sandbox, or keep its files only"},
+	{Name: "pause", Args: "[--to-disk [--files-only]] SANDBOX...", Short: "freeze a sandbox, or put it on disk"},
 	{Name: "resume", Args: "SANDBOX...", Short: "let a paused or stopped sandbox go on"},
 	{Name: "promote", Args: "SANDBOX LEVEL", Short: "move a sandbox to a stronger isolation level"},
 	{Name: "extend", Args: "[flags] SANDBOX", Short: "change how long a sandbox lives"},

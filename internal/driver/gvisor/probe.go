@@ -22,10 +22,10 @@ func (d *Driver) Probe(ctx context.Context, level bailey.Isolation) driver.Capab
 	}
 	if _, err := d.runsc(); err != nil {
 		why, fix := whyAndFix(err)
-		return driver.Capabilities{Why: why, Fix: fix, Lacks: lacks}
+		return driver.Capabilities{Why: why, Fix: fix, Lacks: lacks, Memory: true}
 	}
 	c := d.opt.Outer.Probe(ctx, bailey.IsolationContainer)
-	c.Lacks, c.Landlock, c.Memory = lacks, 0, c.Available
+	c.Lacks, c.Landlock, c.Memory = lacks, 0, true
 	if !c.Available {
 		c.Why = "its container cannot be made: " + c.Why
 		return c
@@ -43,7 +43,7 @@ func (d *Driver) Probe(ctx context.Context, level bailey.Isolation) driver.Capab
 	if err == nil { // a moment's shortage
 		return c
 	}
-	c.Available, c.Memory, c.Egress, c.EgressWhy = false, false, "", "no sandbox can be made"
+	c.Available, c.Egress, c.EgressWhy = false, "", "no sandbox can be made"
 	c.Why, c.Fix = whyAndFix(err)
 	return c
 }
