@@ -67,7 +67,11 @@ func (e *Engine) stopWithMemory(ctx context.Context, b *box, from api.State, sea
 		e.log.Error("keep the memory of a sandbox", "sandbox", b.id, "error", err)
 		return "its memory could not be kept, and it ended: " + err.Error(), nil
 	}
-	return "", errors.Join(err, e.transition(ctx, b, api.StateRunning, func(r *record) { r.From, r.Act = "", nil }))
+	err = bailey.Errorf(bailey.CodeNotAvailable, "keep the memory of the sandbox "+b.id, "keep its files only (files_only)", "%w", err)
+	if terr := e.transition(ctx, b, api.StateRunning, func(r *record) { r.From, r.Act = "", nil }); terr != nil {
+		return "", errors.Join(err, terr)
+	}
+	return "", err
 }
 
 // planStop says which layers the files of a sandbox that stops become: what is sealed
