@@ -24,6 +24,8 @@ import (
 type keptMemory struct {
 	Dir string `json:"dir"` // its folder, in the sandbox's
 	Run int64  `json:"run"` // generation.n of the one that goes on
+	// Outlet: it has a network card, of which its kernel knows.
+	Outlet bool `json:"outlet,omitempty"`
 	driver.Memory
 }
 
@@ -48,7 +50,7 @@ func (e *Engine) suspend(ctx context.Context, b *box, g *generation) (ran bool, 
 	}
 	g.ending.Store(true)
 	held := e.holdExecs(g)
-	m := &keptMemory{Dir: memoryPrefix + newID(), Run: g.n}
+	m := &keptMemory{Dir: memoryPrefix + newID(), Run: g.n, Outlet: b.way != nil}
 	dir := filepath.Join(b.dir, m.Dir)
 	if err = os.Mkdir(dir, 0o700); err == nil {
 		e.trace("suspend")

@@ -87,6 +87,9 @@ func TestMemoryDamaged(t *testing.T) {
 	if _, err := e.Pause(t.Context(), me, "d", api.PauseRequest{ToDisk: true}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := e.UpdatePolicy(t.Context(), me, "d", api.SandboxSpec{Allow: []string{"somewhere.example"}}); bailey.CodeOf(err) != bailey.CodeNotAvailable {
+		t.Errorf("a network for one whose memory has none: %v", err)
+	}
 	list, err := filepath.Glob(filepath.Join(e.dirOf(s.ID), memoryPrefix+"*", "pages.img"))
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)

@@ -15,7 +15,8 @@ import (
 // sandbox that was made without a network gets one with its next generation only:
 // the error then has code not_available while it runs. So has that of a policy which
 // says something else beside what may be reached (level, limits, variables, folders):
-// that is for a sandbox that is made. After an error the earlier policy is in force.
+// that is for a sandbox that is made. And so has that of one whose memory is on disk, and
+// which would get a network, or lose its own. After an error the earlier policy is in force.
 func (e *Engine) UpdatePolicy(ctx context.Context, who Caller, ref string, spec api.SandboxSpec) (api.Sandbox, error) {
 	b, err := e.find(ctx, who, ref)
 	if err != nil {
@@ -34,6 +35,10 @@ func (e *Engine) UpdatePolicy(ctx context.Context, who Caller, ref string, spec 
 	}
 	if err := e.sameBeside(ctx, b, p); err != nil {
 		return api.Sandbox{}, err
+	}
+	if m := b.record().Memory; m != nil && m.Outlet == p.Empty() {
+		return api.Sandbox{}, bailey.Errorf(bailey.CodeNotAvailable, "give the sandbox "+b.id+" another policy", "drop its memory first: pause it to disk with files_only",
+			"its memory on disk goes on with a network as it had one, or with none")
 	}
 	// What the new one does not let be reached from outside is so no longer.
 	bound, err := e.portBound(ctx, p)
@@ -66,7 +71,7 @@ func (e *Engine) UpdatePolicy(ctx context.Context, who Caller, ref string, spec 
 		b.way = &boxWay{opened: &opened, policy: p}
 		digest, placeholders = u.Policy, u.Env
 	case b.generation() != nil && !p.Empty():
-		return api.Sandbox{}, bailey.Errorf(bailey.CodeNotAvailable, "give the sandbox "+b.id+" a network", "pause it to disk first, or create it with a policy",
+		return api.Sandbox{}, bailey.Errorf(bailey.CodeNotAvailable, "give the sandbox "+b.id+" a network", "pause it to disk with files_only first, or create it with a policy",
 			"it was started without a way out")
 	case !p.Empty():
 		w, err := e.gate()
