@@ -70,6 +70,7 @@ func (e *Engine) settle(ctx context.Context, b *box, g *generation) error {
 
 // lose records that a generation is lost, with how it ended. The caller holds op.
 func (e *Engine) lose(ctx context.Context, b *box, g *generation, end bailey.End) error {
+	e.log.Warn("a sandbox is lost", "sandbox", b.id, "state", b.record().Sandbox.State, "end", end.String(), "detail", end.Detail)
 	if err := e.end(ctx, b, g, end); err != nil {
 		e.log.Error("clean up after a sandbox", "sandbox", b.id, "error", err) // gc has the rest
 	}

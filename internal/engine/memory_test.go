@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -94,6 +95,9 @@ func TestMemoryDamaged(t *testing.T) {
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}
+	if err := os.Chmod(list[0], 0o600); err != nil {
+		t.Fatal(err)
+	}
 	f, err := os.OpenFile(list[0], os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +110,9 @@ func TestMemoryDamaged(t *testing.T) {
 	if _, err := f.WriteAt(b, 4096); err != nil {
 		t.Fatal(err)
 	}
-	f.Close()
+	if err := errors.Join(f.Chmod(0o444), f.Close()); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := e.Resume(t.Context(), me, "d"); bailey.CodeOf(err) != bailey.CodeRestoreIncomplete {
 		t.Fatalf("damaged memory: %v", err)
 	}

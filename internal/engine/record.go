@@ -122,6 +122,15 @@ func (r *record) copyOf() *record {
 	return &c
 }
 
+// howLost tells how a lost sandbox ended, with what is known of the reason.
+func (r *record) howLost() string {
+	end := r.end()
+	if end.Detail == "" {
+		return end.String()
+	}
+	return end.String() + ": " + end.Detail
+}
+
 // end says how it ended, or a plain end where nothing is known.
 func (r *record) end() bailey.End {
 	if r.Sandbox.End != nil {

@@ -95,6 +95,9 @@ func TestVenvWithPip(t *testing.T) {
 // the module cache of the person is there.
 func TestGo(t *testing.T) {
 	modules, cache, sdk := golang(t, "GOMODCACHE"), golang(t, "GOCACHE"), golang(t, "GOROOT")
+	if err := os.MkdirAll(cache, 0o700); err != nil { // somebody may not have built anything yet
+		t.Fatal(err)
+	}
 	source, err := rig.Source()
 	if err != nil {
 		t.Fatal(err)
