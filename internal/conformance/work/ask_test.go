@@ -122,7 +122,10 @@ func TestAskedOnTheTerminal(t *testing.T) {
 		if code := s.wait(before); code != 0 || a.hits.Load() != 3 {
 			t.Errorf("exit code %d, %d requests arrived", code, a.hits.Load())
 		}
-		if n := strings.Count(string(s.shown), askPrompt); n != 3 {
+		s.mu.Lock()
+		n := strings.Count(string(s.shown), askPrompt)
+		s.mu.Unlock()
+		if n != 3 {
 			t.Errorf("asked %d times", n)
 		}
 		// What was allowed for the session ended with it.
