@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,25 +15,13 @@ import (
 var programs string
 
 func TestMain(m *testing.M) {
-	programs = os.Getenv("BAILEY_TEST_PROGRAMS") // built already
-	built := ""
-	if programs == "" {
-		var err error
-		if built, err = os.MkdirTemp("", "bailey-bench-test-"); err != nil {
-			panic(err)
-		}
-		os.Chmod(built, 0o755) // a sandbox's own user runs bailey-init
-		build := exec.Command("go", "build", "-o", built+"/", "../../cmd/bailey", "../../cmd/bailey-init", "../../cmd/baileyd")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			panic(string(out))
-		}
-		programs = built
+	dir, remove, err := testneeds.Programs("bailey", "bailey-init", "baileyd")
+	if err != nil {
+		panic(err)
 	}
+	programs = dir
 	code := m.Run()
-	if built != "" {
-		os.RemoveAll(built)
-	}
+	remove()
 	os.Exit(code)
 }
 

@@ -34,7 +34,7 @@ type Restorer interface {
 	Adopter
 	// Restore makes a sandbox that goes on where Suspend stopped one. The Spec is as for
 	// Create; kinds and targets of its Places are as they were, and its layer has the
-	// files of that moment. Another Spec.ID than Memory.ID makes a fork: all that names
+	// files of that moment and nothing of the kernel's from before. Another Spec.ID than Memory.ID makes a fork: all that names
 	// a sandbox is the new one's.
 	//
 	// The Instance is not to be used before bailey-init's clock is set and entropy is

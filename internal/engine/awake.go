@@ -92,7 +92,7 @@ func (e *Engine) wake(ctx context.Context, b *box) error {
 	case api.StatePaused, api.StateStopped:
 		return e.resume(ctx, b)
 	case api.StateLost:
-		return bailey.Errorf(bailey.CodeSandboxLost, what+b.id, "delete it, or resume it to start it anew from its files", "it was lost: %s", r.howLost())
+		return bailey.Errorf(bailey.CodeSandboxLost, what+b.id, "delete it, or resume it to start it anew from its files", "it was lost: %s", inFull(r.end()))
 	case api.StateQueued:
 		return bailey.Errorf(bailey.CodeBusy, what+b.id, "wait until it runs", "it is in the queue")
 	case api.StateDeleting, api.StateEnded:

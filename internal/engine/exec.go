@@ -59,16 +59,16 @@ type execution struct {
 	// attached is closed once proc is set. There is another one when the sandbox's memory
 	// was put on disk: see holdExecs.
 	attached chan struct{}
-	held     chan struct{} // closed when attached is another one
-	shown    bool          // what a terminal shows is taken
-	stdin    *os.File      // of pipes
-	pipe     [2]*os.File   // of a terminal that is not attached: both ends of its pipe
+	unfollow context.CancelFunc // ends the waiting of follow, when attached is another one
+	shown    bool               // what a terminal shows is taken
+	stdin    *os.File           // of pipes
+	pipe     [2]*os.File        // of a terminal that is not attached: both ends of its pipe
 
 	input chan struct{} // has one element while somebody writes its input
 }
 
 func newExecution(e *Engine, b *box, doc execDoc, log *execlog.Log) *execution {
-	return &execution{e: e, b: b, log: log, doc: doc, ready: make(chan struct{}), attached: make(chan struct{}), held: make(chan struct{}), ended: make(chan struct{}), input: make(chan struct{}, 1)}
+	return &execution{e: e, b: b, log: log, doc: doc, ready: make(chan struct{}), attached: make(chan struct{}), unfollow: func() {}, ended: make(chan struct{}), input: make(chan struct{}, 1)}
 }
 
 func (x *execution) key() execKey { return execKey{x.b.id, x.doc.Exec.ID} }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"syscall"
 	"time"
@@ -290,12 +291,12 @@ func (e *Engine) execsOver(g *generation, end bailey.End) {
 	}
 }
 
+// atItsEnd is where a log is at once all that can come has come, for Reach.
+var atItsEnd = [2]int64{math.MaxInt64, math.MaxInt64}
+
 // over ends an execution whose sandbox has ended.
 func (x *execution) over(end bailey.End) {
-	mine := bailey.End{Reason: end.Reason, ExitCode: 137, Detail: end.String()}
-	if end.Detail != "" {
-		mine.Detail += ": " + end.Detail
-	}
+	mine := bailey.End{Reason: end.Reason, ExitCode: 137, Detail: inFull(end)}
 	lost := bailey.CodeSandboxEnded
 	switch end.Reason {
 	case bailey.EndHostLost, bailey.EndOOM, bailey.EndPids, bailey.EndDiskFull, bailey.EndSignal, bailey.EndExit, bailey.EndNotStarted:
@@ -315,16 +316,7 @@ func (x *execution) over(end bailey.End) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.e.ctx), time.Second)
 	defer cancel()
-	for !x.closed() && ctx.Err() == nil {
-		changed := x.log.Changed()
-		if x.closed() {
-			break
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		}
-	}
+	x.log.Reach(ctx, atItsEnd) // else what is missing is lost
 	x.log.Close()
 	x.finish(ctx, mine, lost)
 }

@@ -17,7 +17,7 @@ func (e *Engine) holdExecs(g *generation) (held []*execution) {
 		mine := x.doc.Run == g.n && x.doc.Exec.End == nil && proc != nil
 		if mine {
 			x.gen, x.proc, x.attached = nil, nil, make(chan struct{})
-			closeOnce(x.held)
+			x.unfollow()
 		}
 		x.mu.Unlock()
 		if mine {
@@ -31,17 +31,9 @@ func (e *Engine) holdExecs(g *generation) (held []*execution) {
 // drained waits until all that came before its sandbox ended is in the log, and lets go
 // of the command's descriptors.
 func (x *execution) drained(ctx context.Context) {
-	for !x.closed() {
-		changed := x.log.Changed()
-		if x.closed() {
-			break
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			x.e.log.Error("a command's output is not complete", "sandbox", x.b.id, "exec", x.doc.Exec.ID, "error", ctx.Err())
-			return
-		}
+	if err := x.log.Reach(ctx, atItsEnd); err != nil {
+		x.e.log.Error("a command's output is not complete", "sandbox", x.b.id, "exec", x.doc.Exec.ID, "error", err)
+		return
 	}
 	x.mu.Lock()
 	stdin := x.stdin
@@ -121,20 +113,13 @@ func (x *execution) follow(ctx context.Context) {
 		}
 		x.mu.Lock()
 		g, p, same := x.gen, x.proc, x.attached == attached
-		held := make(chan struct{})
-		x.held = held
+		waits, cancel := context.WithCancel(ctx)
+		x.unfollow = cancel
 		x.mu.Unlock()
 		if !same {
+			cancel()
 			continue
 		}
-		waits, cancel := context.WithCancel(ctx)
-		go func() {
-			select {
-			case <-held:
-				cancel()
-			case <-waits.Done():
-			}
-		}()
 		end, err := p.Wait(waits)
 		cancel()
 		if err == nil {

@@ -37,14 +37,16 @@ const memoryPrefix = "memory-"
 // memory was put on disk: the pipes' writers have gone by then.
 const leftWhole = 10 * time.Second
 
-// suspend puts the memory of a generation on disk, which ends it, and writes that down:
+// suspends says whether a generation's memory can be put on disk.
+func (g *generation) suspends() bool {
+	_, can := g.instance.(driver.Suspender)
+	return can
+}
+
+// suspend puts the memory of a generation that suspends on disk, which ends it, and writes that down:
 // only then it is kept. After an error ran says whether the generation runs on. The
 // caller holds op, and has written that the sandbox is stopping.
 func (e *Engine) suspend(ctx context.Context, b *box, g *generation) (ran bool, err error) {
-	s, ok := g.instance.(driver.Suspender)
-	if !ok {
-		return true, bailey.Errorf(bailey.CodeNotAvailable, "keep the memory of the sandbox "+b.id, "keep its files only", "the level %s cannot", b.record().Sandbox.Isolation)
-	}
 	if err := g.instance.Resume(ctx); err != nil { // one that is frozen cannot be written down
 		return true, err
 	}
@@ -54,7 +56,7 @@ func (e *Engine) suspend(ctx context.Context, b *box, g *generation) (ran bool, 
 	dir := filepath.Join(b.dir, m.Dir)
 	if err = os.Mkdir(dir, 0o700); err == nil {
 		e.trace("suspend")
-		m.Memory, err = s.Suspend(ctx, dir)
+		m.Memory, err = g.instance.(driver.Suspender).Suspend(ctx, dir)
 	}
 	if err == nil {
 		// Whoever restores it is nobody on this host, and sees this folder alone.
@@ -89,10 +91,7 @@ func (e *Engine) recoverSuspending(ctx context.Context, b *box, g *generation, a
 	if a.Kind != actSeal || json.Unmarshal(a.Data, &plan) != nil || !plan.Memory || b.record().Memory != nil {
 		return false, nil
 	}
-	if over, _ := ended(g); over {
-		return false, nil
-	}
-	if _, can := g.instance.(driver.Suspender); !can {
+	if over, _ := ended(g); over || !g.suspends() {
 		return false, nil
 	}
 	ran, err = e.suspend(ctx, b, g)
@@ -124,11 +123,12 @@ func wakeMemory(ctx context.Context, client *guest.Client) error {
 // clearAhead makes the writable places of a sandbox that goes on from memory as they were
 // when that was put on disk: all of them were sealed, so that what is there is of a start
 // that was broken off.
-func (b *box) clearAhead() error {
-	for _, root := range b.record().Roots {
-		if err := folder.RemoveTree(b.upper(root.N)); err != nil {
+func (b *box) clearAhead(roots []root) error {
+	for i := range roots {
+		if err := folder.RemoveTree(b.upper(roots[i].N)); err != nil {
 			return storage("go on from memory", err)
 		}
+		roots[i].Fresh = true
 	}
 	return nil
 }
@@ -143,6 +143,7 @@ func (e *Engine) dropMemory(ctx context.Context, b *box) (api.Receipt, error) {
 	g := e.noGeneration(b)
 	err := e.update(ctx, b, func(r *record) {
 		r.Memory, r.Sandbox.Receipt = nil, &receipt
+		b.refresh(r) // a start from memory that was broken off may have cleared them
 	})
 	if err != nil {
 		return api.Receipt{}, err

@@ -130,6 +130,46 @@ func TestMemoryDamaged(t *testing.T) {
 	}
 }
 
+// TestMemoryDropped: memory does not outlive the files that it fits, and is not kept
+// where files are not sealed with it; either is told.
+func TestMemoryDropped(t *testing.T) {
+	e := openEngine(t, withGVisor(t))
+	s := create(t, e, asGVisor)
+	sh(t, e, s.ID, "echo one > /root/f")
+	point, err := e.Checkpoint(t.Context(), me, s.ID, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh(t, e, s.ID, "echo two > /root/f")
+	x := begin(t, e, s.ID, api.ExecSpec{Args: []string{"sleep", "1000"}})
+	if _, err := e.Pause(t.Context(), me, s.ID, api.PauseRequest{ToDisk: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Undo(t.Context(), me, s.ID, api.UndoRequest{To: point.ID}); bailey.CodeOf(err) != bailey.CodeBusy {
+		t.Errorf("an undo under processes on disk: %v", err)
+	}
+	if _, err := e.Undo(t.Context(), me, s.ID, api.UndoRequest{To: point.ID, Kill: true}); err != nil {
+		t.Fatal(err)
+	}
+	if y, err := e.Exec(t.Context(), me, s.ID, x.ID); err != nil || y.End == nil {
+		t.Errorf("the command: %+v %v", y, err)
+	}
+	if out := sh(t, e, s.ID, "cat /root/f"); out != "one" {
+		t.Errorf("its file has %q", out)
+	}
+	if os.Geteuid() != 0 { // a disk of its own needs root
+		return
+	}
+	spec := asGVisor
+	spec.Limits.Disk = 64 << 20
+	d := create(t, e, spec)
+	begin(t, e, d.ID, api.ExecSpec{Args: []string{"sleep", "1000"}})
+	r, err := e.Pause(t.Context(), me, d.ID, api.PauseRequest{ToDisk: true})
+	if err != nil || !slices.Contains(r.Lost, "memory") || !strings.Contains(strings.Join(r.Notes, "\n"), "memory is not kept") {
+		t.Errorf("with a disk of its own: %+v %v", r, err)
+	}
+}
+
 // counts says whether the command counting does.
 const counts = `n=$(cat /root/n); i=0; while [ $i -lt 250 ] && [ "$(cat /root/n)" = "$n" ]; do sleep 0.02; i=$((i+1)); done; [ "$(cat /root/n)" = "$n" ] && echo dead || echo alive`
 

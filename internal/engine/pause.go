@@ -98,7 +98,7 @@ func (e *Engine) pause(ctx context.Context, b *box, how pauseHow) (api.Receipt, 
 	case r.Sandbox.State == api.StateDeleting, r.Sandbox.State == api.StateEnded:
 		return api.Receipt{}, endedError("pause the sandbox ", r)
 	case r.Sandbox.State == api.StateLost:
-		return api.Receipt{}, bailey.Errorf(bailey.CodeSandboxLost, "pause the sandbox "+b.id, "its files are kept until it is deleted", "it was lost: %s", r.howLost())
+		return api.Receipt{}, bailey.Errorf(bailey.CodeSandboxLost, "pause the sandbox "+b.id, "its files are kept until it is deleted", "it was lost: %s", inFull(r.end()))
 	}
 	return api.Receipt{}, bailey.Errorf(bailey.CodeConflict, "pause the sandbox "+b.id, "wait until it runs", "it is %s", r.Sandbox.State)
 }

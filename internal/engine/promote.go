@@ -55,7 +55,7 @@ func (e *Engine) canPromote(ctx context.Context, r *record, to bailey.Isolation)
 	case api.StateDeleting, api.StateEnded:
 		return endedError("promote the sandbox ", r)
 	case api.StateLost:
-		return bailey.Errorf(bailey.CodeSandboxLost, what, "resume it first", "it was lost: %s", r.howLost())
+		return bailey.Errorf(bailey.CodeSandboxLost, what, "resume it first", "it was lost: %s", inFull(r.end()))
 	default:
 		return bailey.Errorf(bailey.CodeConflict, what, "wait until it runs", "it is %s", s.State)
 	}

@@ -122,9 +122,8 @@ func (r *record) copyOf() *record {
 	return &c
 }
 
-// howLost tells how a lost sandbox ended, with what is known of the reason.
-func (r *record) howLost() string {
-	end := r.end()
+// inFull tells an end with what is known of the reason.
+func inFull(end bailey.End) string {
 	if end.Detail == "" {
 		return end.String()
 	}

@@ -21,14 +21,7 @@ func (e *Engine) resume(ctx context.Context, b *box) error {
 	if err := e.admit(ctx, b); err != nil {
 		return err
 	}
-	err := e.transition(ctx, b, api.StateResuming, func(r *record) {
-		r.From = from
-		if r.Memory != nil { // see clearAhead
-			for i := range r.Roots {
-				r.Roots[i].Fresh = true
-			}
-		}
-	})
+	err := e.transition(ctx, b, api.StateResuming, func(r *record) { r.From = from })
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,11 @@ func (e *Engine) layOut(ctx context.Context, b *box) (l layout, err error) {
 		there = filepath.Join(b.dir, diskPoint)
 	}
 	l.roots, l.seeds = slices.Clone(r.Roots), maps.Clone(r.Seeds)
+	if r.Memory != nil {
+		if err := b.clearAhead(l.roots); err != nil {
+			return l, err
+		}
+	}
 	if l.seeds == nil {
 		l.seeds = map[string]string{}
 	}

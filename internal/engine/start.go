@@ -35,19 +35,15 @@ func (e *Engine) launch(ctx context.Context, b *box) (l layout, g *generation, e
 	if err := b.claim(); err != nil { // a daemon's start may have failed to
 		return l, nil, err
 	}
-	if b.record().Memory != nil {
-		if err := b.clearAhead(); err != nil {
-			return l, nil, err
-		}
-	}
 	l, err = e.layOut(ctx, b)
 	if err != nil {
 		return l, nil, err
 	}
 	e.trace("start")
 	build := func() (driver.Instance, error) { return e.driver.Create(ctx, l.spec) }
-	n := b.record().Starts + 1
-	if m := b.record().Memory; m != nil {
+	r := b.record()
+	n := r.Starts + 1
+	if m := r.Memory; m != nil {
 		n = m.Run // it is the same one
 		build = func() (driver.Instance, error) {
 			return e.driver.Restore(ctx, l.spec, m.Memory, filepath.Join(b.dir, m.Dir))

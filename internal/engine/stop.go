@@ -8,7 +8,6 @@ import (
 
 	"github.com/bailey-sandbox/bailey"
 	"github.com/bailey-sandbox/bailey/api"
-	"github.com/bailey-sandbox/bailey/internal/driver"
 )
 
 // What a pause to disk keeps at a level that can put memory there, and what it cannot
@@ -24,7 +23,8 @@ func (e *Engine) stopBox(ctx context.Context, b *box, memory bool) (api.Receipt,
 	began := e.clock.Now()
 	reopen := b.quiet(ctx)
 	defer reopen()
-	from := b.record().Sandbox.State
+	from, g := b.record().Sandbox.State, b.generation()
+	memory = memory && g != nil && g.suspends()
 	seal, err := e.planStop(b, memory)
 	if err != nil {
 		return api.Receipt{}, err
@@ -34,44 +34,22 @@ func (e *Engine) stopBox(ctx context.Context, b *box, memory bool) (api.Receipt,
 	}
 	ctx = context.WithoutCancel(ctx)
 	var notes []string
-	if memory {
-		note, err := e.stopWithMemory(ctx, b, from, seal != nil)
-		if err != nil {
-			return api.Receipt{}, err
+	switch {
+	case !memory:
+	case seal == nil:
+		notes = append(notes, "its memory is not kept, because its files lie on a disk of its own, and are not sealed with it")
+	default:
+		ran, err := e.suspend(ctx, b, g)
+		if ran {
+			err = bailey.Errorf(bailey.CodeNotAvailable, "keep the memory of the sandbox "+b.id, "keep its files only (files_only)", "%w", err)
+			return api.Receipt{}, errors.Join(err, e.transition(ctx, b, api.StateRunning, func(r *record) { r.From, r.Act = "", nil }))
 		}
-		if note != "" {
-			notes = append(notes, note)
+		if err != nil {
+			e.log.Error("keep the memory of a sandbox", "sandbox", b.id, "error", err)
+			notes = append(notes, "its memory could not be kept, and it ended: "+err.Error())
 		}
 	}
 	return e.stopped(ctx, b, began, notes...)
-}
-
-// stopWithMemory puts the memory of a sandbox that is stopping on disk. The note says why
-// it is not kept. After an error the sandbox runs.
-func (e *Engine) stopWithMemory(ctx context.Context, b *box, from api.State, sealed bool) (note string, err error) {
-	g := b.generation()
-	if g == nil { // nothing runs
-		return "", nil
-	}
-	switch _, can := g.instance.(driver.Suspender); {
-	case !can:
-		return "", nil
-	case !sealed:
-		return "its memory is not kept, because its files lie on a disk of its own, and are not sealed with it", nil
-	}
-	ran, err := e.suspend(ctx, b, g)
-	switch {
-	case err == nil:
-		return "", nil
-	case !ran:
-		e.log.Error("keep the memory of a sandbox", "sandbox", b.id, "error", err)
-		return "its memory could not be kept, and it ended: " + err.Error(), nil
-	}
-	err = bailey.Errorf(bailey.CodeNotAvailable, "keep the memory of the sandbox "+b.id, "keep its files only (files_only)", "%w", err)
-	if terr := e.transition(ctx, b, api.StateRunning, func(r *record) { r.From, r.Act = "", nil }); terr != nil {
-		return "", errors.Join(err, terr)
-	}
-	return "", err
 }
 
 // planStop says which layers the files of a sandbox that stops become: what is sealed

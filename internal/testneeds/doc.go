@@ -16,5 +16,7 @@
 // own. The probe and the test that uses the feature do not share code, so that a
 // fault in the test cannot hide behind its own skip.
 //
+// Programs gives tests Bailey's own programs.
+//
 // Only tests and scripts/testrun import it.
 package testneeds

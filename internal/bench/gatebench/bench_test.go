@@ -19,24 +19,13 @@ import (
 var program string
 
 func TestMain(m *testing.M) {
-	dir, built := os.Getenv("BAILEY_TEST_PROGRAMS"), "" // built already
-	if dir == "" {
-		var err error
-		if built, err = os.MkdirTemp("", "bailey-gatebench-test-"); err != nil {
-			panic(err)
-		}
-		dir = built
-		build := exec.Command("go", "build", "-o", filepath.Join(dir, "baileyd"), "../../../cmd/baileyd")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			panic(string(out))
-		}
+	dir, remove, err := testneeds.Programs("baileyd")
+	if err != nil {
+		panic(err)
 	}
 	program = filepath.Join(dir, "baileyd")
 	code := m.Run()
-	if built != "" {
-		os.RemoveAll(built)
-	}
+	remove()
 	os.Exit(code)
 }
 

@@ -3,8 +3,6 @@ package gvisor
 import (
 	"context"
 	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -96,11 +94,6 @@ func (d *Driver) Restore(ctx context.Context, spec driver.Spec, m driver.Memory,
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, bailey.Errorf(bailey.CodeStorage, "go on with the memory of "+m.ID, "", "%w", err)
 	}
-	for _, layer := range layers(spec) {
-		if err := freshen(layer); err != nil {
-			return nil, bailey.Errorf(bailey.CodeStorage, "go on with the memory of "+m.ID, "", "%w", err)
-		}
-	}
 	return d.create(ctx, spec, dir)
 }
 
@@ -114,33 +107,4 @@ func within(ctx context.Context) time.Duration {
 		return max(time.Until(end), time.Millisecond)
 	}
 	return longest
-}
-
-// layers are the folders that carry what the sandbox writes.
-func layers(spec driver.Spec) (list []string) {
-	add := func(o *driver.Overlay) {
-		if o != nil && o.Layer != "" {
-			list = append(list, o.Layer)
-		}
-	}
-	add(spec.Root.Base)
-	for _, p := range spec.Root.Places {
-		add(p.Overlay)
-	}
-	return list
-}
-
-// freshen removes what the kernel has left in a layer by an earlier life, by which it would
-// refuse to mount an overlay without syncs again. A layer on a disk that only the
-// sandbox's builder sees is left to whoever can.
-func freshen(layer string) error {
-	work := filepath.Join(layer, "work/work")
-	err := os.RemoveAll(work)
-	if errors.Is(err, fs.ErrPermission) { // its owner may not read it
-		for _, name := range []string{"", "incompat", "incompat/volatile"} {
-			os.Chmod(filepath.Join(work, name), 0o700)
-		}
-		err = os.RemoveAll(work)
-	}
-	return err
 }

@@ -37,6 +37,13 @@ func TestMemoryGoesOn(t *testing.T) {
 		if err := in.Destroy(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		// As the engine does: an overlay without syncs refuses a second life of its work folder.
+		for _, name := range []string{"", "/incompat", "/incompat/volatile"} {
+			os.Chmod(filepath.Join(r.layer, "work/work"+name), 0o700)
+		}
+		if err := os.RemoveAll(filepath.Join(r.layer, "work/work")); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
