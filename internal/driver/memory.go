@@ -29,10 +29,24 @@ type Suspender interface {
 	Suspend(ctx context.Context, dir string) (Memory, error)
 }
 
+// Copier is a Suspender whose memory can be put into files while it runs.
+type Copier interface {
+	Suspender
+	// Copy puts the sandbox's memory into dir, an empty folder of the caller's, and lets
+	// the sandbox go on. files is called once, at the moment of which the memory is:
+	// none of the sandbox's processes runs, all that they wrote is in the sandbox's places, and
+	// whoever copies these has the files that the memory fits. An error of files is given back.
+	//
+	// Nobody else speaks to bailey-init until Copy is back, and after an error the
+	// sandbox runs on or is Done. Where the caller dies in between, Resume of the Instance
+	// that is adopted lets it go on.
+	Copy(ctx context.Context, dir string, files func() error) (Memory, error)
+}
+
 // Restorer is a Driver that goes on from memory in files.
 type Restorer interface {
 	Adopter
-	// Restore makes a sandbox that goes on where Suspend stopped one. The Spec is as for
+	// Restore makes a sandbox that goes on where Suspend stopped one, or from what Copy kept. The Spec is as for
 	// Create; kinds and targets of its Places are as they were, and its layer has the
 	// files of that moment and nothing of the kernel's from before. Another Spec.ID than Memory.ID makes a fork: all that names
 	// a sandbox is the new one's.

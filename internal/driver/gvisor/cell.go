@@ -56,7 +56,7 @@ func (d *Driver) newCell(spec driver.Spec) (*aCell, error) {
 		}
 	}
 	if c.dir, err = folder(spec); err == nil {
-		err = os.RemoveAll(c.dir) // of an earlier life of the sandbox, whose holder was killed
+		err = errors.Join(os.RemoveAll(c.dir), os.RemoveAll(c.dir+".still")) // of an earlier life of the sandbox, whose holder was killed
 	}
 	if err == nil {
 		err = os.Mkdir(c.dir, 0o700)

@@ -51,7 +51,7 @@ func (in *instance) Destroy(ctx context.Context) error {
 		return err
 	}
 	in.End() // while what it is read from is there
-	if err := os.RemoveAll(in.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := errors.Join(os.RemoveAll(in.dir), os.RemoveAll(in.still())); err != nil {
 		return bailey.Errorf(bailey.CodeStorage, "remove the cell's folder", "", "%w", err)
 	}
 	return nil

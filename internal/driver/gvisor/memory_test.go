@@ -1,6 +1,7 @@
 package gvisor_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,6 +59,79 @@ func TestMemoryGoesOn(t *testing.T) {
 			t.Errorf("%d after %d", after, before)
 		}
 	}
+}
+
+// What goes on from a copy is another sandbox from its first instruction on; the first one
+// goes on where it was, also when whoever copied it died in the middle.
+func TestMemoryOfOneThatRunsOn(t *testing.T) {
+	r := newRig(t)
+	spec := r.spec()
+	in, c := r.stays(spec)
+	spec.Entry.Command, spec.Entry.Agent = nil, filepath.Join(programs(t), "bailey-init")
+	const counter = "n=0; while :; do n=$((n+1)); hostname >/tmp/name.new; mv /tmp/name.new /tmp/name; echo $n >/root/n.new; mv /root/n.new /root/n; sleep 0.02; done"
+	if _, err := c.Exec(t.Context(), guest.ExecSpec{ID: "n", Argv: []string{"/bin/sh", "-c", counter}, Env: []string{"PATH=/bin"}}); err != nil {
+		t.Fatal(err)
+	}
+	says(t, c, "sh", "-c", "until test -s /root/n; do sleep 0.1; done")
+	goesOn := func(c *guest.Client) {
+		t.Helper()
+		says(t, c, "sh", "-c", "n=$(cat /root/n); until test $(cat /root/n) -gt $n; do sleep 0.02; done")
+	}
+	child := *r
+	child.layer = layer(t)
+	dir, at := t.TempDir(), ""
+	m, err := in.(driver.Copier).Copy(t.Context(), dir, func() error {
+		b, err := os.ReadFile(filepath.Join(r.layer, "upper/root/n"))
+		if err == nil {
+			at = string(b)
+			var out []byte
+			if out, err = exec.Command("cp", "-a", filepath.Join(r.layer, "upper"), child.layer).CombinedOutput(); err != nil {
+				t.Error(string(out))
+			}
+		}
+		again, _ := os.ReadFile(filepath.Join(r.layer, "upper/root/n"))
+		if string(again) != at {
+			t.Errorf("it did not stand still: %q and %q", at, again)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	goesOn(c)
+	if _, err := in.(driver.Copier).Copy(t.Context(), t.TempDir(), func() error { return os.ErrInvalid }); !errors.Is(err, os.ErrInvalid) {
+		t.Errorf("files that could not be copied: %v", err)
+	}
+	goesOn(c)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := child.spec()
+	s.ID, s.Own, s.Hostname, s.Entry = "another", filepath.Join(r.state, "another"), "another", spec.Entry
+	next, err := r.d.Restore(t.Context(), s, m, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { next.Destroy(t.Context()) })
+	d := child.speak(next)
+	goesOn(d)
+	if out := says(t, d, "cat", "/tmp/name"); out != "another\n" {
+		t.Errorf("its processes see the host name %q", out)
+	}
+	goesOn(c)
+	if out := says(t, c, "hostname"); out != "inside\n" {
+		t.Errorf("the first one is %q", out)
+	}
+	// Whoever copies it dies.
+	func() {
+		defer func() { recover() }()
+		in.(driver.Copier).Copy(t.Context(), t.TempDir(), func() error { panic("died") })
+		t.Error("it did not die")
+	}()
+	if err := in.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	goesOn(c)
 }
 
 // A sandbox whose gVisor is no longer the one that is installed runs on: with its memory
